@@ -110,14 +110,18 @@ def section(figures: Figures, subject: Subject) -> list[str]:
 
 def draw(kept: Mapping[str, Figures], subjects: Mapping[str, Subject], path: Path) -> None:
     """Panels of horizontal bars. The text is text, and a bar with its name and its value is one line of the file."""
-    panels = [(name, panel) for name, subject in subjects.items() if name in kept for panel in subject.panels]
-    bars = [_bars(kept[name], subjects[name], panel) for name, panel in panels]
+    panels = [
+        (panel, bars)
+        for name, subject in subjects.items()
+        for panel in subject.panels
+        if name in kept and (bars := _bars(kept[name], subject, panel))
+    ]
     drawn, top = [], 0
     for first in range(0, len(panels), COLUMNS):
-        for n in range(first, min(first + COLUMNS, len(panels))):
-            panel = panels[n][1]
-            drawn += [f'<g transform="translate({(n - first) * PANEL_PX + 8},{top})">', *_panel(panel, bars[n]), "</g>"]
-        top += TITLE_PX + LINE_PX * max(map(len, bars[first : first + COLUMNS])) + LINE_PX
+        line = panels[first : first + COLUMNS]
+        for n, (panel, bars) in enumerate(line):
+            drawn += [f'<g transform="translate({n * PANEL_PX + 8},{top})">', *_panel(panel, bars), "</g>"]
+        top += TITLE_PX + LINE_PX * (1 + max(len(bars) for _, bars in line))
     size = f'viewBox="0 0 {COLUMNS * PANEL_PX} {top}" width="{COLUMNS * PANEL_PX}" height="{top}"'
     style = 'font-family="DejaVu Sans, Verdana, sans-serif" font-size="9"'
     head = [

@@ -6,11 +6,13 @@ import base64
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from bench._peers import Server
-from bench._process import Address, call
+from bench._process import call
 from kohort.wire.codec import encode_request
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -31,10 +33,12 @@ from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResp
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 SESSION_MS = 600_000
-TRIES = 50
+WAIT_S = 180.0
 AT_ONCE = 50
 SPREAD = 600
 CLIENT = "bench"
+NOT_READY = {3, 14, 15, 16}
+"""A coordinator or a topic is being created or loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +49,48 @@ class Member:
     """In a consumer group: the member's epoch."""
 
 
+def connected(server: Server) -> socket.socket:
+    return socket.create_connection(server.address, 60)
+
+
+def call_when_ready(
+    connection: socket.socket,
+    request: object,
+    version: int,
+    response: type,
+    *,
+    error: Callable[[Any], int] = lambda answer: answer.error_code,  # type: ignore[no-any-return]
+    pause_s: float = 0.1,
+) -> Any:
+    """Repeat the request while the coordinator or the topic is not ready."""
+    deadline = time.monotonic() + WAIT_S
+    while error(answer := call(connection, request, version, response)) in NOT_READY:
+        assert time.monotonic() < deadline, answer
+        time.sleep(pause_s)
+    assert error(answer) == 0, answer
+    return answer
+
+
 def create_topic(server: Server, name: str, partitions: int) -> None:
     """Create a topic. librdkafka's mock creates topics on Metadata requests, with four partitions."""
-    if server.name == "mock":
-        with socket.create_connection(server.address, 30) as connection:
+    with connected(server) as connection:
+        if server.name == "mock":
             asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=True)
             call(connection, asked, 4, MetadataResponse)
-        return
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
-    with socket.create_connection(server.address, 30) as connection:
+            return
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         answer = call(connection, CreateTopicsRequest(topics=(topic,), timeout_ms=30_000), 5, CreateTopicsResponse)
-    assert answer.topics[0].error_code in (0, 36), answer
+        assert answer.topics[0].error_code in (0, 36), answer
 
 
-def classic_members(address: Address, prefix: str, count: int) -> list[Member]:
+def classic_members(server: Server, prefix: str, count: int) -> list[Member]:
     """Join up to fifty members at once, since librdkafka's mock delays a new group by three seconds."""
-    with socket.create_connection(address, 30) as connection:
+    with connected(server) as connection:
         find_coordinator(connection, prefix)
     parts = [range(first, count, AT_ONCE) for first in range(min(AT_ONCE, count))]
 
     def join(part: range) -> list[Member]:
-        with socket.create_connection(address, 60) as connection:
+        with connected(server) as connection:
             return [_classic(connection, f"{prefix}-{n}") for n in part]
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -73,18 +98,15 @@ def classic_members(address: Address, prefix: str, count: int) -> list[Member]:
 
 
 def _classic(connection: socket.socket, group: str) -> Member:
-    for _ in range(TRIES):
-        join = JoinGroupRequest(
-            group_id=group,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=SESSION_MS,
-            member_id="",
-            protocol_type="consumer",
-            protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
-        )
-        joined = call(connection, join, 3, JoinGroupResponse)
-        if not _not_yet(joined.error_code, joined):
-            break
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+    joined = call_when_ready(connection, join, 3, JoinGroupResponse)
     sync = SyncGroupRequest(
         group_id=group,
         generation_id=joined.generation_id,
@@ -99,71 +121,59 @@ def _classic(connection: socket.socket, group: str) -> Member:
 def coordinators_ready(server: Server) -> None:
     """Wait until every coordinator answers. Apache Kafka creates its offsets topic at the first FindCoordinator and
     then loads the fifty partitions one by one, so this asks for enough groups to cover each partition."""
-    with socket.create_connection(server.address, 30) as connection:
+    with connected(server) as connection:
         find_coordinator(connection, "ready")
         for n in range(SPREAD if server.name == "kafka" else 0):
-            for _ in range(TRIES):
-                request = OffsetFetchRequest(group_id=f"ready-{n}", topics=None)
-                answer = call(connection, request, 7, OffsetFetchResponse)
-                if not _not_yet(answer.error_code, answer):
-                    break
+            request = OffsetFetchRequest(group_id=f"ready-{n}", topics=None)
+            call_when_ready(connection, request, 7, OffsetFetchResponse)
 
 
 def find_coordinator(connection: socket.socket, group: str) -> None:
-    for _ in range(TRIES):
-        answer = call(connection, FindCoordinatorRequest(key=group), 2, FindCoordinatorResponse)
-        if not _not_yet(answer.error_code, answer):
-            return
-    raise AssertionError(f"no coordinator of {group}: {answer}")
+    call_when_ready(connection, FindCoordinatorRequest(key=group), 2, FindCoordinatorResponse)
 
 
-def _not_yet(error: int, answer: object) -> bool:
-    """True if the coordinator is loading, or its topic is being created."""
-    assert error in (0, 14, 15, 16), answer
-    if error:
-        time.sleep(0.2)
-    return bool(error)
-
-
-def consumer_members(address: Address, prefix: str, count: int, topic: str) -> list[Member]:
-    with socket.create_connection(address, 30) as connection:
+def consumer_members(server: Server, prefix: str, count: int, topic: str) -> list[Member]:
+    with connected(server) as connection:
         find_coordinator(connection, prefix)
         return [_consumer(connection, f"{prefix}-{n}", topic) for n in range(count)]
 
 
+def new_member_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def owned_partitions(answer: ConsumerGroupHeartbeatResponse) -> tuple[HeartbeatTopicPartitions, ...] | None:
+    """The assignment in an answer, as a member reports it back; None if the answer has none."""
+    if answer.assignment is None:
+        return None
+    return tuple(
+        HeartbeatTopicPartitions(topic_id=topic.topic_id, partitions=tuple(sorted(topic.partitions)))
+        for topic in answer.assignment.topic_partitions
+    )
+
+
 def _consumer(connection: socket.socket, group: str, topic: str) -> Member:
     """Join, take the assignment and acknowledge it: until two answers in a row have no news."""
-    member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    member_id = new_member_id()
     epoch, quiet, owned = 0, 0, ()
-    for _ in range(TRIES):
-        answer = call(
-            connection,
-            ConsumerGroupHeartbeatRequest(
-                group_id=group,
-                member_id=member_id,
-                member_epoch=epoch,
-                rebalance_timeout_ms=SESSION_MS,
-                subscribed_topic_names=(topic,),
-                topic_partitions=owned,
-            ),
-            1,
-            ConsumerGroupHeartbeatResponse,
+    deadline = time.monotonic() + WAIT_S
+    while quiet < 2 or not owned:
+        assert time.monotonic() < deadline, f"{group} has no partitions"
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=SESSION_MS,
+            subscribed_topic_names=(topic,),
+            topic_partitions=owned,
         )
-        if _not_yet(answer.error_code, answer):
-            continue
-        epoch = answer.member_epoch
-        quiet += 1
-        if answer.assignment is not None and answer.assignment.topic_partitions != owned:
-            quiet = 0
-            owned = tuple(
-                HeartbeatTopicPartitions(topic_id=t.topic_id, partitions=t.partitions)
-                for t in answer.assignment.topic_partitions
-            )
-        if quiet >= 2 and owned:
-            return Member(group, member_id, epoch)
+        answer = call_when_ready(connection, request, 1, ConsumerGroupHeartbeatResponse)
+        epoch, told = answer.member_epoch, owned_partitions(answer)
+        quiet = quiet + 1 if told is None or told == owned else 0
+        owned = owned if told is None else told
         if not owned:  # the coordinator does not know the topic yet
             time.sleep(0.1)
-    raise AssertionError(f"{group} has no partitions")
+    return Member(group, member_id, epoch)
 
 
 def heartbeat(member: Member, version: int = 4) -> bytes:
@@ -180,14 +190,19 @@ def consumer_heartbeat(member: Member) -> bytes:
 
 
 def commit(member: Member, topic: str, partitions: int, offset: int) -> bytes:
-    asked = tuple(
-        OffsetCommitRequestPartition(partition_index=p, committed_offset=offset, committed_metadata="")
-        for p in range(partitions)
-    )
     request = OffsetCommitRequest(
         group_id=member.group,
         generation_id_or_member_epoch=member.generation,
         member_id=member.member_id,
-        topics=(OffsetCommitRequestTopic(name=topic, partitions=asked),),
+        topics=(committed(topic, partitions, offset),),
     )
     return encode_request(request, 8, 1, CLIENT)
+
+
+def committed(topic: str, partitions: int, offset: int) -> OffsetCommitRequestTopic:
+    """The same offset for all partitions of a topic."""
+    asked = tuple(
+        OffsetCommitRequestPartition(partition_index=p, committed_offset=offset, committed_metadata="")
+        for p in range(partitions)
+    )
+    return OffsetCommitRequestTopic(name=topic, partitions=asked)

@@ -7,21 +7,25 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from bench._process import Address, call
-from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
+from bench._process import Address, wait_until_it_answers
 
 JAVA = Path(__file__).parent / "java"
-HEAP = ("-Xms512m", "-Xmx1g")
-COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+USUAL = (
+    *("-Xms512m", "-Xmx1g", "-server"),
+    *("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+)
 """The options of Kafka's start script."""
 BRIEF = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options for a server that lives for a minute or two: its start takes little more than half of the CPU time."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+FORMATTER = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+CLUSTER_ID = "a29ob3J0LWJlbmNoLTAwMQ"
+"""16 bytes in base 64."""
 START_S = 180.0
 
 WORKERS, PORTS_A_WORKER = 6, 2_000
@@ -52,7 +56,7 @@ class Node:
     """A broker and controller in one process, with the same ports after restarts. `remove` deletes its files.
 
     `listeners` are additional ones with their ports; `format_options` are arguments of the storage tool; `java_options`
-    are arguments of the JVM.
+    are arguments of the JVM, by default `USUAL`.
     """
 
     def __init__(
@@ -61,13 +65,13 @@ class Node:
         settings: Mapping[str, str],
         listeners: Mapping[str, int] | None = None,
         format_options: Sequence[str] = (),
-        java_options: Sequence[str] = (*HEAP, *COLLECTOR),
+        java_options: Sequence[str] = (),
     ) -> None:
         port, controller = free_ports(2)
         self.address: Address = ("127.0.0.1", port)
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._class_path = class_path
-        self._java_options = java_options
+        self._java_options = java_options or USUAL
         self._folder = tempfile.TemporaryDirectory()
         self._log = Path(self._folder.name) / "log"
         self._properties = Path(self._folder.name) / "server.properties"
@@ -85,8 +89,9 @@ class Node:
             **settings,
         }
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        prepare = ("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(self._properties))
-        _java(class_path, *prepare, *format_options)
+        prepare = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+        command = ["java", *FORMATTER, QUIET, "-cp", class_path, *prepare, *format_options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     @property
     def pid(self) -> int:
@@ -101,21 +106,17 @@ class Node:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            _wait_until_it_answers(self.address, self._log)
+            wait_until_it_answers(self.address, START_S, self._log)
         except BaseException:
             self.kill()
             raise
 
     def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
+        self.kill()
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -134,29 +135,15 @@ class Node:
 
 
 @contextmanager
-def kafka(
-    class_path: str,
-    settings: Mapping[str, str],
-    listeners: Mapping[str, int] | None = None,
-    format_options: Sequence[str] = (),
-    java_options: Sequence[str] = (*HEAP, *COLLECTOR),
-) -> Iterator[tuple[int, Address]]:
-    """A running `Node`: its process id and address."""
-    node = Node(class_path, settings, listeners, format_options, java_options)
+def kafka(*arguments: Any, **options: Any) -> Iterator[tuple[int, Address]]:
+    """A running `Node` with these arguments: its process id and address."""
+    node = Node(*arguments, **options)
     try:
         node.start()
         yield node.pid, node.address
         node.stop()
     finally:
         node.remove()
-
-
-def _java(class_path: str, *words: str) -> None:
-    subprocess.run(["java", "-Xmx256m", QUIET, "-cp", class_path, *words], check=True, stdout=subprocess.DEVNULL)
-
-
-def _cluster_id() -> str:
-    return "a29ob3J0LWJlbmNoLTAwMQ"  # 16 bytes in base 64
 
 
 def free_ports(count: int) -> list[int]:
@@ -193,15 +180,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _wait_until_it_answers(address: Address, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        try:
-            with socket.create_connection(address, 5) as connection:
-                if call(connection, MetadataRequest(topics=()), 9, MetadataResponse).brokers:
-                    return
-        except (OSError, AssertionError):
-            time.sleep(0.01)
-    raise AssertionError(f"Kafka does not answer: {log.read_text()[-2000:]}")

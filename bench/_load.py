@@ -1,43 +1,182 @@
-"""The load of native/load.c on a server, and warming a server up with it before its figures count."""
+"""The load of native/load.c on a server: its outcome, the rounds at full and at half rate, and their tables.
+
+The load is a process of its own: no figure contains the interpreter or its lock.
+"""
 
 from __future__ import annotations
 
+import json
+import socket
+import struct
+import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
-from bench import _native
-from bench._native import Outcome
-from bench._peers import Server
+from bench._native import program
+from bench._peers import Server, floor
+from bench._process import receive
+from bench._run import Run, Table, Values
 
 WARM_S = 2.0
+LIMIT_S = 12.0
+"""Time limit of the JVM's warm-up for each kind of request; a quarter in a quick run."""
+
+Requests = Sequence[Sequence[bytes]]
+"""For each connection the requests, whole frames, that it sends in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a load. Answers in the first tenth of the time are not `counted`; the percentiles are those of
+    the counted answers."""
+
+    answered: int
+    counted: int
+    seconds: float
+    counted_seconds: float
+    own_cpu: float
+    p50_us: float
+    p99_us: float
+    max_us: float
+    server_cpu: float
+    """The server's CPU time from when all connections are open to the end."""
+
+    @property
+    def cpu_us(self) -> float:
+        """The server's CPU time for each request."""
+        return self.server_cpu / max(1, self.answered) * 1e6
+
+    @property
+    def rate(self) -> float:
+        return self.counted / self.counted_seconds
+
+    @property
+    def share(self) -> float:
+        """The load's share of its own core."""
+        return self.own_cpu / self.seconds
+
+
+def write_requests(path: Path, requests: Requests) -> None:
+    """Write each connection's requests in the format of load.c."""
+    with path.open("wb") as file:
+        file.write(struct.pack(">I", len(requests)))
+        for frames in requests:
+            file.write(struct.pack(">I", len(frames)) + b"".join(frames))
 
 
 def load(
-    server: Server,
-    requests: Sequence[Sequence[bytes]],
-    *,
-    depth: int,
-    seconds: float,
-    rate: float = 0.0,
-    error_at: int = -1,
+    server: Server, requests: Requests, *, depth: int, seconds: float, rate: float = 0.0, error_at: int = -1
 ) -> Outcome:
-    return _native.load(
-        server.address,
-        requests,
-        depth=depth,
-        seconds=seconds,
-        rate=rate,
-        error_at=error_at,
-        cpu_seconds=server.cpu_seconds,
-    )
+    """Send the requests; native/load.c describes the arguments."""
+    with tempfile.NamedTemporaryFile() as file:
+        write_requests(Path(file.name), requests)
+        words = [*server.address, file.name, depth, seconds, rate, error_at]
+        command = [str(program("load")), *map(str, words)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+            try:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdout.readline()
+                before = server.cpu_seconds()
+                process.stdin.write("\n")
+                said = process.stdout.readline()
+                used = server.cpu_seconds() - before
+                assert said, "the load ended with an error"
+                process.stdin.write("\n")
+            except BaseException:
+                process.kill()
+                raise
+    return Outcome(**json.loads(said), server_cpu=used)
 
 
-def warm(server: Server, requests: Sequence[Sequence[bytes]], *, depth: int, limit_s: float) -> None:
-    """Runs until a request gets no cheaper (less than a twentieth, twice in a row), because a JVM compiles frequent
-    code."""
-    ends = time.monotonic() + limit_s
+def warm(run: Run, server: Server, requests: Requests, *, depth: int, limit_s: float = LIMIT_S) -> None:
+    """Warm Apache Kafka up until a request gets no cheaper (less than a twentieth, twice in a row), because a JVM
+    compiles frequent code."""
+    if server.name != "kafka":
+        return
+    ends = time.monotonic() + limit_s / (4 if run.quick else 1)
     best, no_better = float("inf"), 0
     while no_better < 2 and time.monotonic() < ends:
         cost = load(server, requests, depth=depth, seconds=WARM_S).cpu_us
         no_better = 0 if cost < best * 0.95 else no_better + 1
         best = min(best, cost)
+
+
+def measure_rates(
+    run: Run,
+    row: str,
+    requests: Mapping[Server, Requests],
+    *,
+    depth: int,
+    error_at: Callable[[Server], int],
+    half: bool = True,
+    more: Values | None = None,
+) -> None:
+    """The rounds at the highest rate, then fewer at half of the highest rate of each server.
+
+    The floor takes part: it answers what the first server answers. `more` are values to keep with those of the
+    highest rate.
+    """
+    with ExitStack() as stack:
+        servers = dict(requests)
+        model = next((server for server in requests if server.name != "mock"), None)
+        if model is not None and run.names(("floor",)):
+            servers[stack.enter_context(floor(answer_of(model, requests[model][0][0])))] = requests[model]
+
+        def outcome(server: Server, rate: float) -> Outcome:
+            at = error_at(server)
+            return load(server, servers[server], depth=depth, seconds=run.seconds, rate=rate, error_at=at)
+
+        def highest(done: Outcome, _: float) -> Values:
+            return {**full(done), **(more or {})}
+
+        most = dict.fromkeys(servers, 0.0)
+        for _ in range(run.rounds):
+            for server in servers:
+                found = run.measure(row, server, lambda server=server: outcome(server, 0.0), highest)
+                most[server] = max(most[server], found["rate"])
+        for _ in range(max(1, run.rounds - 1) if half else 0):
+            for server in servers:
+                run.measure(row, server, lambda server=server: outcome(server, most[server] / 2), _at_half_load)
+
+
+def full(done: Outcome) -> Values:
+    return {
+        "cpu_us": done.cpu_us,
+        "rate": done.rate,
+        "p50_us": done.p50_us,
+        "p99_us": done.p99_us,
+        "load_share": done.share,
+    }
+
+
+def _at_half_load(done: Outcome, _: float) -> Values:
+    return {
+        "half_rate": done.rate,
+        "half_cpu_us": done.cpu_us,
+        "half_p50_us": done.p50_us,
+        "half_p99_us": done.p99_us,
+    }
+
+
+def answer_of(server: Server, frame: bytes) -> bytes:
+    with socket.create_connection(server.address, 10) as connection:
+        connection.sendall(frame)
+        size = receive(connection, 4)
+        return size + receive(connection, int.from_bytes(size, "big"))
+
+
+def times(values: Values, kind: str = "") -> str:
+    """Median and 99th percentile, in ms."""
+    return f"{values[f'{kind}p50_us'] / 1e3:.2f}, {values[f'{kind}p99_us'] / 1e3:.2f}"
+
+
+def half_load(v: Values) -> str:
+    return f"{v['half_rate']:,.0f}; {times(v, 'half_')}"
+
+
+LOAD_SHARE = Table("The load's share of its own core", lambda v: f"{v['load_share']:.0%}")

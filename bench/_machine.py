@@ -12,15 +12,15 @@ from pathlib import Path
 
 from kohort import __version__
 
-SYNCS = 400
-SYNC_BYTES = 4_096
+SYNCS, SYNC_BYTES = 400, 4_096
+TICKS, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
 def machine() -> dict[str, str]:
     return {
         "CPU": _cpu_model(),
         "cores": str(os.cpu_count()),
-        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
+        "memory": f"{PAGE * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
         "kernel": f"{platform.system()} {platform.release()}",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
@@ -72,41 +72,53 @@ class Others:
 
     @property
     def cores(self) -> float:
-        return max(0.0, (_busy_s() - self._all - (_own_s() - self._own)) / max(1e-3, time.monotonic() - self._began))
+        busy_s = _busy_s() - self._all - (_own_s() - self._own)
+        return round(max(0.0, busy_s / max(1e-3, time.monotonic() - self._began)), 2)
 
 
 def _busy_s() -> float:
     """User, nice, system, interrupts, and time stolen by the hypervisor."""
     with open("/proc/stat") as file:
         times = [int(word) for word in file.readline().split()[1:9]]
-    return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")
+    return (sum(times) - times[3] - times[4]) / TICKS
 
 
 def _own_s() -> float:
     """CPU seconds of this process and its descendants; their parents' figures include ended ones."""
-    return sum(_ticks(pid) for pid in descendants(os.getpid())) / os.sysconf("SC_CLK_TCK")
+    return sum(sum(map(int, fields[12:16])) for fields in map(stat, descendants(os.getpid())) if fields) / TICKS
 
 
 def descendants(pid: int) -> list[int]:
     """The process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and (fields := _stat(int(entry))):
-            children.setdefault(int(fields[1]), []).append(int(entry))
+        if entry.isdigit() and (fields := stat(int(entry))):
+            children.setdefault(int(fields[2]), []).append(int(entry))
     found = [pid]
     for one in found:
         found += children.get(one, [])
     return found
 
 
-def _ticks(pid: int) -> int:
-    fields = _stat(pid)
-    return sum(int(field) for field in fields[11:15]) if fields else 0
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields after the name in the process's stat file; empty if the process has ended."""
+def stat(pid: int) -> list[str]:
+    """The process's name and the fields after it in its stat file; empty if the process has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        name, _, fields = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     except OSError:
         return []
+    return [name, *fields.split()]
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of all its threads; 0 if the process has ended. Uses the process's CPU clock
+    (clock_getcpuclockid), which counts in nanoseconds; /proc counts in hundredths of a second."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return 0.0
+
+
+def memory_mb(pid: int) -> float:
+    """Resident memory."""
+    fields = stat(pid)
+    return int(fields[22]) * PAGE / 1e6 if fields else 0.0

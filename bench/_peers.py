@@ -18,15 +18,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import bench._kafka as apache
 from bench import _native
-from bench._machine import descendants
-from bench._process import Address, cpu_seconds, memory_mb, pinned, serving
+from bench._machine import cpu_seconds, descendants, memory_mb
+from bench._process import Address, pinned, serving
 
 TITLES = {
     "compiled": "kohort, compiled",
@@ -59,18 +59,10 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """CPU seconds of the process and its children."""
-        return sum(_cpu_seconds(pid) for pid in descendants(self.pid))
+        return sum(map(cpu_seconds, descendants(self.pid)))
 
     def memory_mb(self) -> float:
-        return sum(memory_mb(pid) for pid in descendants(self.pid))
-
-
-def _cpu_seconds(pid: int) -> float:
-    """0 for a process that has ended."""
-    try:
-        return cpu_seconds(pid)
-    except OSError:
-        return 0.0
+        return sum(map(memory_mb, descendants(self.pid)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +78,7 @@ LONG_SESSIONS = {
     "group.consumer.session.timeout.ms": "600000",
     "group.consumer.max.session.timeout.ms": "600000",
 }
+MANY_CONNECTIONS = {"max.connections": "12000", "max.connections.per.ip": "12000"}
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
 
 
@@ -151,45 +144,40 @@ def started(name: str, settings: Settings, *, data: str = "") -> Iterator[Server
     """`data`: kohort's data directory; "" for a new one."""
     with ExitStack() as stack:
         with pinned(SERVER_CORE):
-            pid, address = _start(stack, name, settings, data)
+            pid, address = stack.enter_context(_starting(name, settings, data))
         yield Server(name, pid, address)
 
 
-def _start(stack: ExitStack, name: str, settings: Settings, data: str) -> tuple[int, Address]:
+def _starting(name: str, settings: Settings, data: str) -> AbstractContextManager[tuple[int, Address]]:
     match name:
         case "compiled" | "pure":
-            pairs = [f"{key}={value}" for key, value in settings.kohort.items()]
-            pid, address, _ = stack.enter_context(
-                serving(*pairs, data=data, environment=PURE if name == "pure" else COMPILED)
-            )
-            return pid, address
+            return serving(*pairs(settings.kohort), data=data, environment=PURE if name == "pure" else COMPILED)
         case "kafka":
-            return stack.enter_context(apache.kafka(kafka_jars(), settings.kafka))
+            return apache.kafka(kafka_jars(), settings.kafka)
         case "kfake":
-            pairs = [f"{key}={value}" for key, value in settings.kfake.items()]
-            return stack.enter_context(_said([str(_kfake_program()), *pairs], {"GOMAXPROCS": "1"}))
+            return _program(str(_kfake_program()), *pairs(settings.kfake), GOMAXPROCS="1")
         case "mock":
-            return stack.enter_context(_said([sys.executable, "-m", "bench._mock"], {}))
+            return _program(sys.executable, "-m", "bench._librdkafka", "mock")
         case _:
             raise ValueError(name)
+
+
+def pairs(settings: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in settings.items()]
 
 
 @contextmanager
 def floor(answer: bytes) -> Iterator[Server]:
     """The C server. `answer` is a whole frame; the server replaces its correlation id."""
-    with pinned(SERVER_CORE):
-        process = subprocess.Popen([str(_native.program("echo")), answer.hex()], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield Server("floor", process.pid, ("127.0.0.1", int(process.stdout.readline())))
-    finally:
-        process.kill()
-        process.wait()
+    with ExitStack() as stack:
+        with pinned(SERVER_CORE):
+            pid, address = stack.enter_context(_program(str(_native.program("echo")), answer.hex()))
+        yield Server("floor", pid, address)
 
 
 @contextmanager
-def _said(command: list[str], environment: Mapping[str, str]) -> Iterator[tuple[int, Address]]:
-    """A program that prints its address, and ends when its stdin ends."""
+def _program(*command: str, **environment: str) -> Iterator[tuple[int, Address]]:
+    """A server that prints its address."""
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -11,23 +10,24 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 
 Address = tuple[str, int]
-TICKS = os.sysconf("SC_CLK_TCK")
-START_S = 60.0
+POLL_S = 0.003
 
 
 @contextmanager
 def serving(
     *settings: str, data: str = "", environment: Mapping[str, str] | None = None
-) -> Iterator[tuple[int, Address, int]]:
-    """A server on an ephemeral port: its process id, its address, and the ms until its ready line.
+) -> Iterator[tuple[int, Address]]:
+    """A server on an ephemeral port, when it is ready: its process id and its address.
 
     `settings` are NAME=VALUE; `data` is the data directory, "" for a new one; `environment` is added to this process's.
     """
@@ -45,20 +45,20 @@ def serving(
             env={**os.environ, **(environment or {})},
         )
         try:
-            yield process.pid, ("127.0.0.1", port), _ready(process)
+            _wait_until_ready(process)
+            yield process.pid, ("127.0.0.1", port)
         finally:
             process.terminate()
             process.wait(60)
 
 
-def _ready(process: subprocess.Popen[str]) -> int:
+def _wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     for line in process.stdout:
-        found = re.search(r"took_ms=(\d+)", line)
-        if found:
+        if "took_ms=" in line:
             # Drain later output, because a full pipe would block the server.
             Thread(target=process.stdout.read, daemon=True).start()
-            return int(found[1])
+            return
     raise AssertionError("the server ended before it was ready")
 
 
@@ -71,18 +71,6 @@ def pinned(core: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of all its threads. Uses the process's CPU clock (clock_getcpuclockid), which counts in
-    nanoseconds; /proc counts in hundredths of a second."""
-    return time.clock_gettime(~pid << 3 | 2)
-
-
-def memory_mb(pid: int) -> float:
-    """Resident memory in MB."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def call(connection: socket.socket, request: Any, version: int, response: type) -> Any:
@@ -103,8 +91,15 @@ def receive(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def wait_until(condition: Any, seconds: float, what: str) -> None:
+def wait_until_it_answers(address: Address, seconds: float, log: Path | None = None) -> None:
+    """Until a Metadata response names a broker. The `log` is quoted if the time is up."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} after {seconds} s"
-        time.sleep(0.05)
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection(address, 5) as connection:
+                if call(connection, MetadataRequest(topics=()), 4, MetadataResponse).brokers:
+                    return
+        except (OSError, AssertionError):
+            pass
+        time.sleep(POLL_S)
+    raise AssertionError(f"no answer from {address}: {log.read_text()[-2000:] if log else ''}")

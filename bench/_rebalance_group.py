@@ -56,35 +56,19 @@ class Host:
                 self._hear(words)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    settled_ms: float
-    pause_s: float
-    """In partition-seconds."""
-    moved: int
-    stayed_paused: int
-    """Partitions that paused without a move."""
-    longest_ms: float
-    """The longest pause of a partition."""
-    usual_ms: float
-    """The longest time between two records of a partition in the quiet seconds before."""
-
-
 @dataclass
 class Group:
     partitions: int
     period_s: float
     present: set[str] = field(default_factory=set)
     subscribed: dict[str, int] = field(default_factory=dict)
-    left: dict[str, int] = field(default_factory=dict)
     held: dict[str, set[int]] = field(default_factory=dict)
-    trouble: str = ""
 
     def __post_init__(self) -> None:
         self._since: dict[int, int] = {}
         """When each partition's owner got it."""
         self._reads: list[list[tuple[int, str]]] = [[] for _ in range(self.partitions)]
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
 
     # -- reports of members
 
@@ -105,23 +89,11 @@ class Group:
                     self._since.update(dict.fromkeys(listed, at))
                 case "revoked" | "lost":
                     self.held[name].difference_update(listed)
-                case "left":
-                    self.left[name] = at
-            self._lock.notify_all()
 
     def gone(self, name: str) -> None:
         with self._lock:
             self.present.discard(name)
             self.held.pop(name, None)
-
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            with self._lock:
-                if condition():
-                    return
-                assert time.monotonic() < deadline, f"not {what}: {self._picture()}"
-            time.sleep(0.02)
 
     def _picture(self) -> str:
         shares = {name: len(held) for name, held in sorted(self.held.items())}
@@ -149,31 +121,37 @@ class Group:
         return True
 
     def settle(self) -> None:
-        self.wait(self.is_settled, "settled")
+        self._wait_until_settled()
         time.sleep(LINGER_S)
-        self.wait(self.is_settled, "settled")
+        self._wait_until_settled()
+
+    def _wait_until_settled(self) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            with self._lock:
+                if self.is_settled():
+                    return
+                assert time.monotonic() < deadline, f"not settled: {self._picture()}"
+            time.sleep(0.02)
 
     # -- pauses
 
-    def forget_reads(self, before: int) -> None:
-        """Drop reads before `before`, except the last one of each partition."""
-        with self._lock:
-            for index, reads in enumerate(self._reads):
-                first = next((n for n, (at, _) in enumerate(reads) if at >= before), len(reads))
-                self._reads[index] = reads[max(0, first - 1) :]
-
-    def usual(self, since: int, until: int) -> float:
-        """The longest time between two records of a partition in this time, in seconds."""
+    def usual(self, seconds: float) -> float:
+        """The longest time between two records of a partition in the last seconds. Forgets older reads except the
+        last one of each partition."""
+        since = time.monotonic_ns() - int(seconds * 1e9)
         longest = 0
         with self._lock:
-            for reads in self._reads:
-                times = [at for at, _ in reads if since <= at <= until]
-                longest = max([longest, *(b - a for a, b in pairwise(times))])
+            for index, reads in enumerate(self._reads):
+                first = next((n for n, (at, _) in enumerate(reads) if at >= since), len(reads))
+                longest = max([longest, *(b - a for (a, _), (b, _) in pairwise(reads[first:]))])
+                self._reads[index] = reads[max(0, first - 1) :]
         return longest / 1e9
 
-    def outcome(self, began: int, before: dict[int, str], usual_s: float, gone: str = "") -> Outcome:
+    def outcome(self, began: int, before: dict[int, str], usual_s: float, gone: str = "") -> dict[str, float]:
         """The outcome of an event at `began`, with the owners `before`. A `gone` member had stopped earlier: the
-        pauses of its partitions count from `began`."""
+        pauses of its partitions count from `began`. `pause_s` is the sum of the pauses, `longest_ms` the longest;
+        `stayed_paused` counts the partitions that paused without a move."""
         after = self.owners()
         ends, pauses, stayed = [began], [0.0], 0
         moved = [index for index in after if after[index] != before.get(index)]
@@ -188,14 +166,14 @@ class Group:
                 stayed += 1
                 ends.append(end)
                 pauses.append(pause_s)
-        return Outcome(
-            settled_ms=(max(ends) - began) / 1e6,
-            pause_s=sum(pauses),
-            moved=len(moved),
-            stayed_paused=stayed,
-            longest_ms=max(pauses) * 1000,
-            usual_ms=usual_s * 1000,
-        )
+        return {
+            "settled_ms": (max(ends) - began) / 1e6,
+            "pause_s": sum(pauses),
+            "moved": len(moved),
+            "stayed_paused": stayed,
+            "longest_ms": max(pauses) * 1000,
+            "usual_ms": usual_s * 1000,
+        }
 
 
 def _longest(reads: list[tuple[int, str]], began: int, *, clip: bool) -> tuple[int, int]:

@@ -9,7 +9,6 @@ reports go to stdout, a line each, with times in nanoseconds of the machine's mo
                         revoked NAME TIME 1,2
                         lost NAME TIME 1,2
                         read NAME TIME 1               a record of that partition came out of poll()
-    leave NAME       →  left NAME TIME                 after close()
 
 Reports are written together, every 20 ms. The end of stdin ends the process at once.
 """
@@ -31,7 +30,6 @@ _said: deque[str] = deque()
 
 def main() -> None:
     address, topic = sys.argv[1:3]
-    members: dict[str, _Member] = {}
     threading.Thread(target=_tell_all, daemon=True).start()
     for line in sys.stdin:
         match line.split():
@@ -39,13 +37,11 @@ def main() -> None:
                 read = threading.Event()
                 member = _Member(address, topic, group, "", lambda what, *_, read=read: what == "read" and read.set())
                 read.wait()
-                member.leave()
+                member.ends.set()
                 member.join()
                 _say("warm")
             case ["join", group, name]:
-                members[name] = _Member(address, topic, group, name, _say)
-            case ["leave", name]:
-                members.pop(name).leave()
+                _Member(address, topic, group, name, _say)
     os._exit(0)
 
 
@@ -68,11 +64,8 @@ class _Member(threading.Thread):
         self._topic = topic
         self._name = name
         self._say = say
-        self._ends = threading.Event()
+        self.ends = threading.Event()
         self.start()
-
-    def leave(self) -> None:
-        self._ends.set()
 
     def run(self) -> None:
         from confluent_kafka import Consumer
@@ -83,13 +76,12 @@ class _Member(threading.Thread):
         consumer = Consumer(self._settings)
         self._tell("subscribed")
         consumer.subscribe([self._topic], on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("lost"))
-        while not self._ends.is_set():
+        while not self.ends.is_set():
             message = consumer.poll(POLL_S)
             if message is not None:
                 assert message.error() is None, message.error()
                 self._tell("read", [message.partition()])
         consumer.close()
-        self._tell("left")
 
     def _tell(self, what: str, partitions: list[int] | None = None) -> None:
         listed = [",".join(map(str, partitions))] if partitions else []

@@ -12,7 +12,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -91,13 +91,16 @@ class Table:
     """One line for each row, one column for each server."""
 
     title: str
-    cell: Callable[[Values], str | None]
-    """A cell from the values of a row; None if the table has none of them."""
+    cell: Callable[[Values], str]
+    """A cell from the values of a row. A KeyError means that the row has none of them: the cell stays empty."""
 
+    def row(self, found: Sequence[Values | None]) -> list[str]:
+        return [self._cell(values) if values else "" for values in found]
 
-LOAD_SHARE = Table(
-    "The load's share of its own core", lambda v: f"{v['load_share']:.0%}" if "load_share" in v else None
-)
+    def _cell(self, values: Values) -> str:
+        with suppress(KeyError):
+            return self.cell(values)
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,40 +136,32 @@ class Run:
     def __init__(
         self,
         subject: str,
+        columns: Mapping[str, str] = TITLES,
         *,
         quick: bool = False,
         only: Sequence[str] = (),
-        rounds: int = 0,
-        columns: Mapping[str, str] = TITLES,
+        asked: int = 0,
     ) -> None:
-        """`rounds`: the requested number, 0 for the subject's own number."""
+        """`asked`: the requested number of rounds, 0 for the subject's own number."""
         self.quick = quick
         self.only = only
         self.columns = columns
-        self.asked = rounds
-        self.rounds = rounds or (QUICK_ROUNDS if quick else ROUNDS)
+        self.asked = asked
+        self.rounds = asked or (QUICK_ROUNDS if quick else ROUNDS)
         self.seconds = QUICK_SECONDS if quick else SECONDS
         self.result = Figures(subject, machine(), versions())
-
-    @contextmanager
-    def beside(self, *, pinned: bool) -> Iterator[None]:
-        """Pin the load to its core, probe the disk, and take the total time."""
-        began = time.monotonic()
-        self.result.sync_ms = sync_probe()
-        allowed = os.sched_getaffinity(0)
-        if pinned:
-            os.sched_setaffinity(0, {_peers.LOAD_CORE})
-        try:
-            yield
-        finally:
-            os.sched_setaffinity(0, allowed)
-            self.result.took_s = time.monotonic() - began
 
     def names(self, wanted: Sequence[str]) -> list[str]:
         """The servers of `wanted` that were requested and can be started here."""
         names = [name for name in wanted if name not in _peers.missing() and (not self.only or name in self.only)]
         self.result.versions.update(_peers.versions(set(names)))
         return names
+
+    def chosen(self, kind: Sequence[str], kinds: Sequence[Sequence[str]]) -> list[str]:
+        """The requested words of a kind; all of them if none of the kind was requested. None if a word of another
+        subject, which is in none of the `kinds`, was requested."""
+        strange = set(self.only) - {word for each in kinds for word in each}
+        return [word for word in kind if word in self.only or not (strange or set(self.only) & set(kind))]
 
     @contextmanager
     def servers(self, wanted: Sequence[str], settings: Settings) -> Iterator[list[Server]]:
@@ -179,54 +174,56 @@ class Run:
     ) -> Values:
         """`work` once, or up to three times on a busy machine. `values` is given its result and the server's CPU
         from before until after it, connections included."""
-        kept: Figure | None = None
-        least = 0.0
-        for _ in range(TRIES):
+        tries: list[tuple[float, Values]] = []
+        while len(tries) < TRIES:
             others, before = Others(), server.cpu_seconds()
             done = work()
             used = values(done, server.cpu_seconds() - before)
-            busy = round(others.cores, 2)
-            if kept is None or busy < least:
-                kept, least = Figure(row, server.name, used, busy), busy
-            if least <= QUIET_CORES:
+            tries.append((others.cores, used))
+            if tries[-1][0] <= QUIET_CORES:
                 break
-        assert kept is not None
-        self.add(kept)
-        return kept.values
+        busy, kept = min(tries, key=lambda found: found[0])
+        self.add(row, server.name, kept, busy)
+        return kept
 
-    def add(self, figure: Figure) -> None:
-        self.result.figures.append(figure)
-        shown = "  ".join(f"{name} {value:,.4g}" for name, value in figure.values.items())
-        print(f"  {figure.row:34} {self.columns[figure.server]:22} {shown}", flush=True)
+    def add(self, row: str, server: str, values: Values, others: float | None) -> None:
+        self.result.figures.append(Figure(row, server, values, others))
+        shown = "  ".join(f"{name} {value:,.4g}" for name, value in values.items())
+        print(f"  {row:34} {self.columns[server]:22} {shown}", flush=True)
 
 
 def taken(subject: Subject, *, quick: bool, only: Sequence[str], rounds: int = 0) -> Figures:
-    run = Run(subject.name, quick=quick, only=only, rounds=rounds, columns=subject.columns)
+    """Measure a subject. A pinned one has the load on its core."""
+    run = Run(subject.name, subject.columns, quick=quick, only=only, asked=rounds)
     for name, why in _peers.missing().items():
         if not only or name in only:
             print(f"left out: {why}")
     if subject.needs_load and not _native.available():
         print(f"{subject.name} is not measured: it needs {_native.COMPILER}")
         return run.result
-    with run.beside(pinned=subject.pinned):
+    began = time.monotonic()
+    run.result.sync_ms = sync_probe()
+    allowed = os.sched_getaffinity(0)
+    if subject.pinned:
+        os.sched_setaffinity(0, {_peers.LOAD_CORE})
+    try:
         subject.measure(run)
+    finally:
+        os.sched_setaffinity(0, allowed)
+        run.result.took_s = time.monotonic() - began
     return run.result
 
 
 def lines(found: Figures, subject: Subject) -> list[str]:
     """The tables, in Markdown."""
     made: list[str] = []
-    servers = [name for name in subject.columns if name in found.servers()]
     for table in subject.tables:
-        cells = {
-            row: [table.cell(values) if (values := subject.shown(found, row, name)) else None for name in servers]
-            for row in found.rows()
-        }
-        used = [n for n, _ in enumerate(servers) if any(row[n] for row in cells.values())]
+        rows = {row: table.row([subject.shown(found, row, name) for name in subject.columns]) for row in found.rows()}
+        used = [n for n, cells in enumerate(zip(*rows.values(), strict=True)) if any(cells)]
         if not used:
             continue
-        titles = [subject.columns[servers[n]] for n in used]
-        made += [table.title, "", f"| | {' | '.join(titles)} |", f"| --- |{' --: |' * len(used)}"]
-        made += [f"| {row} | {' | '.join(line[n] or '' for n in used)} |" for row, line in cells.items() if any(line)]
+        titles = list(subject.columns.values())
+        made += [table.title, "", f"| | {' | '.join(titles[n] for n in used)} |", f"| --- |{' --: |' * len(used)}"]
+        made += [f"| {row} | {' | '.join(cells[n] for n in used)} |" for row, cells in rows.items() if any(cells)]
         made.append("")
     return made

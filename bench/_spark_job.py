@@ -1,7 +1,7 @@
 """One Spark session that reads a topic several times over: a process of its own, told its job in JSON.
 
-It prints a line of JSON for each run: seconds, CPU seconds of the JVM and of Python (this process, the planners and the
-workers), CPU seconds of the server, and the largest resident memory that a Python worker has had, in MB.
+It prints a line of JSON for each run: rows a second and core, rows a second, the CPU seconds of the JVM, of Python
+(this process, the planners and the workers) and of the server, and the largest memory of a Python worker in MB.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from bench._process import TICKS, cpu_seconds
-
-PAGE = os.sysconf("SC_PAGE_SIZE")
+from bench._machine import TICKS, cpu_seconds, descendants, memory_mb, stat
 
 
 @dataclass(frozen=True)
@@ -38,15 +35,6 @@ class Job:
     jars: str = ""
 
 
-@dataclass(frozen=True)
-class Run:
-    seconds: float
-    jvm: float
-    python: float
-    server: float
-    worker_mb: float
-
-
 def main(words: list[str]) -> None:
     job = Job(**json.loads(words[0]))
     spark = session(job)
@@ -56,7 +44,7 @@ def main(words: list[str]) -> None:
         for _ in range(job.warm_up):
             write(frame(spark, job), job, folder)
         for _ in range(job.runs):
-            print(json.dumps(asdict(measure(spark, job, folder))), flush=True)
+            print(json.dumps(measure(spark, job, folder)), flush=True)
     spark.stop()
 
 
@@ -84,38 +72,30 @@ def write(rows: Any, job: Job, folder: str) -> None:
         rows.write.mode("overwrite").parquet(f"{folder}/out")
 
 
-def measure(spark: Any, job: Job, folder: str) -> Run:
+def measure(spark: Any, job: Job, folder: str) -> dict[str, float]:
     shutil.rmtree(f"{folder}/out", ignore_errors=True)
     with Watch() as watch:
         before, server = cpu(), cpu_seconds(job.server_pid)
         began = time.perf_counter()
         write(frame(spark, job), job, folder)
         seconds = time.perf_counter() - began
-        after = cpu()
-    used = cpu_seconds(job.server_pid) - server
-    python = after[False] - before[False] - watch.cpu
-    return Run(seconds, after[True] - before[True], python, used, watch.worker_mb)
-
-
-def family() -> list[tuple[int, list[str]]]:
-    """This process and all its descendants: ids, and the fields of /proc behind the name."""
-    found: dict[int, list[str]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, fields = path.read_text().rpartition(")")
-        except OSError:
-            continue
-        found[int(path.parent.name)] = [name.partition("(")[2], *fields.split()]
-    ours = {os.getpid()}
-    while more := {pid for pid, fields in found.items() if int(fields[2]) in ours} - ours:
-        ours |= more
-    return [(pid, found[pid]) for pid in ours if pid in found]
+        after, used = cpu(), cpu_seconds(job.server_pid) - server
+    jvm, python = after[True] - before[True], after[False] - before[False] - watch.cpu
+    found = {
+        "rows_s_core": job.rows / (jvm + python),
+        "rows_s": job.rows / seconds,
+        "jvm_s": jvm,
+        "python_s": python,
+        "server_s": used,
+    }
+    # Spark's own source has no worker in Python.
+    return found if job.source == "kafka" else {**found, "worker_mb": watch.worker_mb}
 
 
 def cpu() -> dict[bool, float]:
     """CPU seconds so far, of JVMs (True) and of the rest, those of children that have ended included."""
     used = {True: 0.0, False: 0.0}
-    for _, fields in family():
+    for fields in filter(None, map(stat, descendants(os.getpid()))):
         own, ended = int(fields[12]) + int(fields[13]), int(fields[14]) + int(fields[15])
         used[fields[0] == "java"] += own / TICKS
         used[False] += ended / TICKS  # nothing but Python ends under these processes
@@ -123,7 +103,7 @@ def cpu() -> dict[bool, float]:
 
 
 class Watch:
-    """Looks ten times a second for the largest resident memory of a Python worker. `cpu` is what looking took."""
+    """Reads the memory of the Python workers ten times a second and keeps the largest. `cpu` is the cost."""
 
     worker_mb = 0.0
     cpu = 0.0
@@ -140,9 +120,9 @@ class Watch:
 
     def _look(self) -> None:
         while not self._ended.wait(0.1):
-            for pid, fields in family():
-                if pid != os.getpid() and fields[0] != "java":
-                    self.worker_mb = max(self.worker_mb, int(fields[22]) * PAGE / 1e6)
+            for pid in descendants(os.getpid())[1:]:
+                if stat(pid)[:1] != ["java"]:
+                    self.worker_mb = max(self.worker_mb, memory_mb(pid))
         self.cpu = time.thread_time()
 
 

@@ -26,25 +26,16 @@ class Librdkafka(DataSource):
         return LibrdkafkaReader(dict(self.options))
 
 
-class Whole(InputPartition):
-    """A whole partition."""
-
-    def __init__(self, partition: int) -> None:
-        super().__init__(partition)
-        self.partition = partition
-
-
 class LibrdkafkaReader(DataSourceReader):
     def __init__(self, options: dict[str, str]) -> None:
         self.servers, self.topic = options["kafka.bootstrap.servers"], options["subscribe"]
 
     def partitions(self) -> list[InputPartition]:
         topics = consumer(self.servers).list_topics(self.topic, 30).topics
-        return [Whole(partition) for partition in topics[self.topic].partitions]
+        return [InputPartition(partition) for partition in topics[self.topic].partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Whole)
-        return read(self.servers, self.topic, partition.partition)
+        return read(self.servers, self.topic, partition.value)
 
 
 def consumer(servers: str) -> Any:

@@ -2,21 +2,22 @@
 
 The members come as fast as one thread can connect them, a connection each. kohort and Apache Kafka with their
 defaults, and both without group.initial.rebalance.delay.ms (which concerns classic groups alone; its default is 3 s).
-Classic members heartbeat every 3 s, consumers when they are told to, and call themselves Java's client, whose
-heartbeats kohort may hold. A classic group is stable when each member has its assignment of the same generation; a
-consumer group when its members own the topic's 500 partitions evenly, and every member has reached its target. The
-time includes the work of the members' thread: `asked` is the time until the last member had sent its join.
+Members call themselves Java's client, whose heartbeats kohort may hold. A classic group is stable when each member has
+its assignment of the same generation; a consumer group when its members own the topic's 500 partitions evenly, and
+every member has reached its target. The time includes the work of the members' thread: `asked` is the time until the
+last member had sent its join.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from typing import Any
 
-from bench._consumer_crowd import ConsumerCrowd
-from bench._crowd import Crowd
+from bench._crowd import ClassicCrowd, ConsumerCrowd, Crowd
 from bench._joined import coordinators_ready, create_topic
-from bench._peers import Server, Settings
-from bench._run import Figure, Panel, Run, Subject, Table, Values
+from bench._peers import MANY_CONNECTIONS, Server, Settings
+from bench._run import Panel, Run, Subject, Table, Values
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
 SIZES, QUICK_SIZES = (10, 100, 1_000, 5_000), (10, 100, 1_000)
@@ -24,7 +25,6 @@ TWICE = 100
 """Larger groups are measured once."""
 TOPIC, PARTITIONS = "orders", 500
 JAVA = "apache-kafka-java"
-MANY = {"max.connections": "12000", "max.connections.per.ip": "12000"}
 DELAYS = {"3000": "", "0": ", no initial delay"}
 """The default, and none."""
 WAIT_S = 120.0
@@ -34,7 +34,7 @@ def measure(run: Run) -> None:
     for delay, suffix in DELAYS.items():
         setting = {"group.initial.rebalance.delay.ms": delay}
         servers = SERVERS if not suffix else [name for name in SERVERS if name != "kfake"]
-        with run.servers(servers, Settings(kohort={**MANY, **setting}, kafka=setting)) as started:
+        with run.servers(servers, Settings(kohort={**MANY_CONNECTIONS, **setting}, kafka=setting)) as started:
             for server in started:
                 create_topic(server, TOPIC, PARTITIONS)
                 coordinators_ready(server)
@@ -47,51 +47,26 @@ def measure(run: Run) -> None:
 
 
 def _measure(run: Run, row: str, server: Server, size: int) -> None:
-    form = _classic if row.startswith("classic") else _consumer
-
     def once() -> Values:
         """A new group each time."""
-        return form(server, f"joins-{time.monotonic_ns()}", size)
+        group = f"joins-{time.monotonic_ns()}"
+        crowd: Crowd[Any] = (
+            ClassicCrowd(server.address, software=JAVA)
+            if row.startswith("classic")
+            else ConsumerCrowd(server.address, TOPIC, PARTITIONS)
+        )
+        with closing(crowd):
+            began = time.monotonic()
+            crowd.join_all([group] * size)
+            asked = time.monotonic() - began
+            crowd.settle(WAIT_S)
+            return {"stable_s": time.monotonic() - began, "asked_s": asked, "heartbeats": crowd.heartbeats}
 
     try:
         run.measure(row, server, once, lambda found, cpu: {**found, "cpu_s": cpu})
     except (AssertionError, OSError) as error:
         print(f"  {row:34} {server.title}: {error}", flush=True)
-        run.add(Figure(row, server.name, {"failed": 1.0}, 0.0))
-
-
-def _classic(server: Server, group: str, size: int) -> Values:
-    crowd = Crowd(server.address, software=JAVA)
-    try:
-        began = time.monotonic()
-        for index in range(size):
-            crowd.connect(group).join()
-            if index % 50 == 49:
-                crowd.serve(0)
-        asked = time.monotonic() - began
-        crowd.run(lambda: crowd.stable == size and _one_generation(crowd), WAIT_S)
-        return {"stable_s": time.monotonic() - began, "asked_s": asked}
-    finally:
-        crowd.close()
-
-
-def _one_generation(crowd: Crowd) -> bool:
-    return all(member.generation == crowd.generation for member in crowd.members.values())
-
-
-def _consumer(server: Server, group: str, size: int) -> Values:
-    crowd = ConsumerCrowd(server.address, group, TOPIC, PARTITIONS)
-    try:
-        began = time.monotonic()
-        for index in range(size):
-            crowd.join()
-            if index % 50 == 49:
-                crowd.serve(0)
-        asked = time.monotonic() - began
-        crowd.run(crowd.settled, WAIT_S)
-        return {"stable_s": time.monotonic() - began, "asked_s": asked, "heartbeats": crowd.heartbeats}
-    finally:
-        crowd.close()
+        run.add(row, server.name, {"failed": 1.0}, 0.0)
 
 
 TABLES = (
@@ -99,8 +74,8 @@ TABLES = (
         "Seconds from the first join until the group is stable",
         lambda v: f"{v['stable_s']:.2f}" if "stable_s" in v else f"not within {WAIT_S:.0f} s",
     ),
-    Table("The server's CPU for it, seconds", lambda v: f"{v['cpu_s']:.2f}" if "cpu_s" in v else None),
-    Table("After how many seconds the last had asked", lambda v: f"{v['asked_s']:.2f}" if "asked_s" in v else None),
+    Table("The server's CPU for it, seconds", lambda v: f"{v['cpu_s']:.2f}"),
+    Table("After how many seconds the last had asked", lambda v: f"{v['asked_s']:.2f}"),
 )
 PANELS = (
     Panel("Classic group of 1,000 until stable", "classic, 1,000 members", "stable_s", "s"),

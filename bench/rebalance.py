@@ -1,21 +1,10 @@
 """Rebalances of consumer groups (KIP-848): the time until all partitions are read again, and the pauses.
 
-Unmodified consumers at their defaults except `group.protocol=consumer`, librdkafka's (_rebalance_members.py) and
-Java's (java/RebalanceMembers.java), in groups of 3, 10 and 50 that read 60 partitions, a record of each every 50 ms.
-The servers are kohort, kohort without held heartbeats, and Apache Kafka from its Maven jars, one node each, all on
-this machine. They run side by side, except for groups of 50, which run on one server after the other. A round: a
-newcomer subscribes, the group settles, the newcomer's process is killed (kill -9), its session expires, the group
-settles. Random pauses in between spread the events over the members' heartbeat interval.
+Unmodified consumers, librdkafka's (_rebalance_members.py) and Java's (java/RebalanceMembers.java), in groups that read
+60 partitions. A round: a newcomer subscribes, the group settles, the newcomer's process is killed (kill -9), its
+session expires, the group settles. docs/performance.md defines what is measured.
 
-    joins   from just before subscribe() until every partition is read by its owner
-    kills   from the end of the session, that is the first answer of ConsumerGroupDescribe (asked every 20 ms) in which
-            the member is missing, until every partition is read by its owner
-    pause   the longest time without a record of a partition, less the usual one; in all, in partition-seconds. After a
-            kill the partitions of the dead member count from the end of the session
-    moved   partitions with a new owner; `others`: partitions that paused without a move
-
-The session timeout is 15 s on all three servers, not 45, for a shorter run; all else is each server's default. A
-group's members are threads of one process. The newcomer has a process of its own, which has been a member of another
+A group's members are threads of one process. The newcomer has a process of its own, which has been a member of another
 group before, so its code is loaded. Java and Kafka need Maven and Java 17; missing peers are left out with a message.
 Takes a quarter of an hour; `--quick` three minutes. `--only librdkafka|java|pushed|plain|kafka|3|10|50`, more than one
 with commas; `--rounds N`; `--json FILE` keeps every round.
@@ -32,18 +21,19 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from dataclasses import asdict
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import bench._kafka as apache
 from bench import _peers
+from bench._joined import create_topic
 from bench._machine import Others
+from bench._peers import Server
 from bench._process import Address, call, serving
-from bench._rebalance_group import WAIT_S, Group, Host, Outcome
-from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values
+from bench._rebalance_group import WAIT_S, Group, Host
+from bench._run import WORST, Figures, Panel, Run, Subject, Table, Values
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 TOPIC, PARTITIONS, PERIOD_S = "orders", 60, 0.05
 SESSION_MS, INTERVAL_MS = 15_000, 5_000
@@ -68,46 +58,34 @@ QUICK_ROUNDS, QUICK_SIZE = 2, 10
 MEMBERS_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options for a JVM whose start disturbs the others little."""
 SERVERS = {"pushed": "kohort, pushed", "plain": "kohort, not pushed", "kafka": "Apache Kafka"}
-HOLD = "group.heartbeat.hold.enable="
-
-
-CLIENTS, SIZES = {client for client, _, _ in PHASES}, {str(size) for _, size, _ in PHASES}
+KINDS = (tuple(SERVERS), ("librdkafka", "java"), ("3", "10", "50"))
+"""The words of `--only`: servers, clients and sizes."""
 JOINS, KILLS = "newcomer", "killed"
 
 
 def measure(run: Run) -> None:
-    only = set(run.only)
+    names, clients, sizes = (run.chosen(kind, KINDS) for kind in KINDS)
+    names = [name for name in names if name not in _peers.missing()]
+    run.result.versions["hot modules"] = "interpreted" if _peers.why_not_compiled() else "compiled"
+    run.result.versions.update(_peers.versions(set(names)))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        members = "" if only & CLIENTS and "java" not in only else _java_members(folder)
-        servers = _servers(stack, _chosen(run))
+        members = _java_members(folder) if "java" in clients else ""
+        servers = _servers(stack, names)
         for client, size, rounds in PHASES:
-            if not _wanted(only, client, size, quick=run.quick) or (client == "java" and not members):
+            too_large = run.quick and size > QUICK_SIZE and str(size) not in run.only
+            if client not in clients or str(size) not in sizes or too_large or (client == "java" and not members):
                 continue
-            for some in [{name: servers[name]} for name in servers] if size >= ALONE else [servers]:
-                _phase(run, client, size, some, members, run.asked or (QUICK_ROUNDS if run.quick else rounds))
-    order = [f"{what}, {client}, {size}" for what in (JOINS, KILLS) for client, size, _ in sorted(PHASES, key=_place)]
+            stories = [_Story(run, client, size, name, address, members) for name, address in servers.items()]
+            at_once = 1 if size >= ALONE else len(SERVERS)
+            for first in range(0, len(stories), at_once):
+                go = partial(_Story.go, rounds=run.asked or (QUICK_ROUNDS if run.quick else rounds))
+                with ThreadPoolExecutor(at_once) as pool:
+                    list(pool.map(go, stories[first : first + at_once]))
+    # In the tables newcomers come first, then librdkafka, then small groups.
+    places = sorted(PHASES, key=lambda phase: (phase[0] != "librdkafka", phase[1]))
+    order = [f"{what}, {client}, {size}" for what in (JOINS, KILLS) for client, size, _ in places]
     run.result.figures.sort(key=lambda figure: order.index(figure.row))
-
-
-def _place(phase: tuple[str, int, int]) -> tuple[bool, int]:
-    """Order in the tables: librdkafka first, small groups first."""
-    client, size, _ = phase
-    return client != "librdkafka", size
-
-
-def _wanted(only: set[str], client: str, size: int, *, quick: bool) -> bool:
-    if only & SIZES:
-        return str(size) in only and (not only & CLIENTS or client in only)
-    return (not only & CLIENTS or client in only) and (not quick or size <= QUICK_SIZE)
-
-
-def _chosen(run: Run) -> list[str]:
-    named = set(run.only) - CLIENTS - SIZES
-    chosen = [name for name in SERVERS if name not in _peers.missing() and (not named or name in named)]
-    run.result.versions["hot modules"] = "interpreted" if _peers.why_not_compiled() else "compiled"
-    run.result.versions.update(_peers.versions(set(chosen)))
-    return chosen
 
 
 def _java_members(folder: Path) -> str:
@@ -118,51 +96,26 @@ def _java_members(folder: Path) -> str:
     return apache.compile_java(apache.JAVA / "RebalanceMembers.java", _peers.kafka_jars(), folder / "classes")
 
 
-# -- the servers
-
-
 def _servers(stack: ExitStack, chosen: Sequence[str]) -> dict[str, Address]:
     """Start the servers, each with the topic and a stream of records."""
     found: dict[str, Address] = {}
-    names = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
-    session = dict.fromkeys(names, str(SESSION_MS))
+    settings = {
+        f"group.consumer.{bound}{name}.ms": str(value)
+        for name, value in (("session.timeout", SESSION_MS), ("heartbeat.interval", INTERVAL_MS))
+        for bound in ("", "min.")
+    }
     for name in chosen:
         if name == "kafka":
-            _, found[name] = stack.enter_context(apache.kafka(_peers.kafka_jars(), session))
+            pid, address = stack.enter_context(apache.kafka(_peers.kafka_jars(), settings))
         else:
-            settings = [f"{key}={value}" for key, value in session.items()]
-            hold = HOLD + ("true" if name == "pushed" else "false")
-            _, found[name], _ = stack.enter_context(serving(hold, *settings))
-    for address in found.values():
-        _create_topic(address)
-        stack.enter_context(_stream(address))
+            hold = {"group.heartbeat.hold.enable": "true" if name == "pushed" else "false"}
+            pid, address = stack.enter_context(serving(*_peers.pairs({**settings, **hold})))
+        create_topic(Server(name, pid, address), TOPIC, PARTITIONS)
+        words = ["stream", f"{address[0]}:{address[1]}", TOPIC, str(PARTITIONS), str(PERIOD_S)]
+        command = [sys.executable, "-m", "bench._librdkafka", *words]
+        stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
+        found[name] = address
     return found
-
-
-def _create_topic(address: Address) -> None:
-    with socket.create_connection(address, 10) as connection:
-        topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-        answer = call(connection, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000), 5, CreateTopicsResponse)
-        assert answer.topics[0].error_code == 0, answer
-
-
-def _stream(address: Address) -> subprocess.Popen[str]:
-    """Closing its stdin ends the process."""
-    words = [f"{address[0]}:{address[1]}", TOPIC, str(PARTITIONS), str(PERIOD_S)]
-    return subprocess.Popen([sys.executable, "-m", "bench._rebalance_stream", *words], stdin=subprocess.PIPE, text=True)
-
-
-# -- a group on a server
-
-
-def _phase(run: Run, client: str, size: int, servers: dict[str, Address], members: str, rounds: int) -> None:
-    groups = [_Story(run, client, size, name, address, members) for name, address in servers.items()]
-    if not groups:
-        return
-    ends = time.monotonic() + PHASE_S
-    with ThreadPoolExecutor(len(groups)) as pool:
-        for _ in pool.map(lambda group: group.go(rounds, ends), groups):
-            pass
 
 
 class _Story:
@@ -174,7 +127,8 @@ class _Story:
         self._random = random.Random(f"{self._id}-{server}")
         self._hosts: list[Host] = []
 
-    def go(self, rounds: int, ends: float) -> None:
+    def go(self, rounds: int) -> None:
+        ends = time.monotonic() + PHASE_S
         try:
             settled = self._host()
             for number in range(self._size):
@@ -218,22 +172,15 @@ class _Story:
     def _pause(self) -> None:
         time.sleep(self._random.uniform(*PAUSE_S))
 
-    def _quiet(self) -> float:
-        now = time.monotonic_ns()
-        since = now - int(QUIET_S * 1e9)
-        usual = self._group.usual(since, now)
-        self._group.forget_reads(since)
-        return usual
-
     def _newcomer(self, host: Host, name: str) -> None:
-        others, usual, before = Others(), self._quiet(), self._group.owners()
+        others, usual, before = Others(), self._group.usual(QUIET_S), self._group.owners()
         self._join(host, name)
         self._group.settle()
         self._keep(JOINS, self._group.outcome(self._group.subscribed[name], before, usual), others)
 
     def _kill(self, host: Host, name: str, next_number: int) -> Host:
         """Returns the next newcomer's process, which starts while the session of the killed one runs."""
-        others, usual, before = Others(), self._quiet(), self._group.owners()
+        others, usual, before = Others(), self._group.usual(QUIET_S), self._group.owners()
         host.kill()
         killed = time.monotonic()
         self._group.gone(name)
@@ -247,9 +194,9 @@ class _Story:
     def _session_end(self) -> int:
         """The time of the first answer in which the group has a member less."""
         deadline = time.monotonic() + WAIT_S
-        with closing(socket.create_connection(self._address, 10)) as connection:
+        request = ConsumerGroupDescribeRequest(group_ids=(self._id,))
+        with socket.create_connection(self._address, 10) as connection:
             while time.monotonic() < deadline:
-                request = ConsumerGroupDescribeRequest(group_ids=(self._id,))
                 group = call(connection, request, 1, ConsumerGroupDescribeResponse).groups[0]
                 assert group.error_code == 0, group
                 if len(group.members) <= self._size:
@@ -257,9 +204,8 @@ class _Story:
                 time.sleep(0.02)
         raise AssertionError("the killed member's session does not end")
 
-    def _keep(self, what: str, outcome: Outcome, others: Others) -> None:
-        row = f"{what}, {self._client}, {self._size}"
-        self._run.add(Figure(row, self._server, asdict(outcome), round(others.cores, 2)))
+    def _keep(self, what: str, outcome: Values, others: Others) -> None:
+        self._run.add(f"{what}, {self._client}, {self._size}", self._server, outcome, others.cores)
 
 
 def _pair(values: Values, name: str, form: str) -> str:

@@ -10,13 +10,12 @@ uncounted. Topics stay until the end, because servers delete files later, which 
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 
-from bench._joined import create_topic
+from bench._joined import connected, create_topic
 from bench._peers import Server, Settings
 from bench._process import call
 from bench._run import Panel, Run, Subject, Table, Values
@@ -28,7 +27,6 @@ AMOUNTS = {1_000: 300_000, 100: 1_000_000}
 """Value size in bytes to number of records."""
 CASES = ((1_000, "none", "all"), (1_000, "none", "1"), (1_000, "lz4", "all"), (100, "none", "all"), (100, "lz4", "all"))
 """Value size in bytes, compression, acks."""
-ROUNDS, QUICK_ROUNDS = 3, 2
 WARM_UP, QUICK_WARM_UP = 6, 1
 """Repetitions of the first case, with and without compression, that warm the JVM up."""
 IDLE_S, IDLE_SHARE, IDLE_LIMIT_S = 0.3, 0.1, 5.0
@@ -50,6 +48,14 @@ class Case:
         compressed = "" if self.compression == "none" else f", {self.compression}"
         return f"{what}, {self.size:,} bytes{compressed}" + (f", acks={self.acks}" if what == "produce" else "")
 
+    def values(self, done: dict[str, float], cpu: float) -> Values:
+        return {
+            "mb_s": self.mb / done["seconds"],
+            "records_s": self.records / done["seconds"],
+            "cpu_ms_mb": cpu / self.mb * 1e3,
+            "client_ms_mb": done["own_cpu"] / self.mb * 1e3,
+        }
+
 
 def measure(run: Run) -> None:
     with run.servers(SERVERS, Settings()) as servers:
@@ -58,7 +64,7 @@ def measure(run: Run) -> None:
                 _warm(run, server)
         for size, compression, acks in CASES:
             case = Case(size, compression, acks, AMOUNTS[size] // (3 if run.quick else 1))
-            for number in range(QUICK_ROUNDS if run.quick else ROUNDS):
+            for number in range(run.rounds):
                 for server in servers:
                     _round(run, server, case, f"records-{size}-{compression}-{acks}-{number}")
 
@@ -75,33 +81,25 @@ def _warm(run: Run, server: Server) -> None:
 
 
 def _round(run: Run, server: Server, case: Case, topic: str) -> None:
-    def values(done: dict[str, float], cpu: float) -> Values:
-        return {
-            "mb_s": case.mb / done["seconds"],
-            "records_s": case.records / done["seconds"],
-            "cpu_ms_mb": cpu / case.mb * 1e3,
-            "client_ms_mb": done["own_cpu"] / case.mb * 1e3,
-        }
-
     # A round that `measure` repeats appends records; the fetch reads the number of one round.
     create_topic(server, topic, PARTITIONS)
     _idle(server)
-    run.measure(case.row("produce"), server, lambda: _client("produce", server, topic, case), values)
+    run.measure(case.row("produce"), server, lambda: _client("produce", server, topic, case), case.values)
     if case.acks == "all" and server.name != "mock":  # which keeps 5 MB of a partition
-        run.measure(case.row("fetch"), server, lambda: _client("consume", server, topic, case), values)
+        run.measure(case.row("fetch"), server, lambda: _client("consume", server, topic, case), case.values)
     if server.name == "kfake":  # its memory
         _delete(server, topic)
 
 
 def _delete(server: Server, topic: str) -> None:
-    with socket.create_connection(server.address, 30) as connection:
+    with connected(server) as connection:
         request = DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),), timeout_ms=30_000)
         call(connection, request, 6, DeleteTopicsResponse)
 
 
 def _client(what: str, server: Server, topic: str, case: Case) -> dict[str, float]:
     words = [what, f"{server.address[0]}:{server.address[1]}", topic, str(case.records), str(case.size)]
-    command = [sys.executable, "-m", "bench._records_client", *words, case.compression, case.acks]
+    command = [sys.executable, "-m", "bench._librdkafka", *words, case.compression, case.acks]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, text=True)
     _idle(server)
     found: dict[str, float] = json.loads(done.stdout)

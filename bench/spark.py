@@ -1,10 +1,9 @@
 """Rows per second and core from a topic into Spark: kohort's source, Spark's own (JVM), librdkafka's messages.
 
 One kohort server, one topic for each size of records, and a Spark session (local[1]) for each source and sink, warmed
-up. Rows are divided by the CPU seconds of JVM and Python together, including garbage collection, the rest of JIT, and
-the half second that a query takes without rows; so the figure is valid on a busy machine. The server's CPU is reported
-separately. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same
-without Spark: a range of a partition into Arrow batches, in one process.
+up. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same without
+Spark: a range of a partition into Arrow batches, in one process. docs/performance.md defines what is measured.
+
 Needs the extra `spark`. Spark's own source comes from Maven Central where Maven is at hand: that of the installed
 version, else the nearest one that is there. Takes 25 minutes; `--quick` two minutes. `--only
 kohort|kafka|librdkafka|noop|Parquet|100|1000`, more than one with commas; `--rounds N`; `--json FILE`.
@@ -21,15 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from bench import _peers
-from bench._process import memory_mb, serving
-from bench._run import WORST, Figure, Figures, Panel, Run, Subject, Table, Values
+from bench._machine import memory_mb
+from bench._process import serving
+from bench._run import WORST, Figures, Panel, Run, Subject, Table, Values
 from bench._spark_job import Job
-from bench._spark_job import Run as Ran
 from kohort.client.cluster import Cluster
 from kohort.wire.batches import NewRecord, encode_batch
 
@@ -54,17 +52,18 @@ def measure(run: Run) -> None:
     if find_spec("pyspark") is None:
         print("Spark is not measured: that needs the extra `spark`")
         return
+    kinds = (tuple(SOURCES), SINKS, tuple(map(str, SIZES)))
+    sources, sinks, sizes = (run.chosen(kind, kinds) for kind in kinds)
     with tempfile.TemporaryDirectory() as folder:
-        sources = _chosen(run, SOURCES)
         jars = _jars(run, Path(folder)) if "kafka" in sources else ""
         if not jars:
             sources = [source for source in sources if source != "kafka"]
         run.result.versions |= _versions()
-        for size in map(int, _chosen(run, map(str, SIZES))):
-            with serving() as (pid, (host, port), _):
+        for size in map(int, sizes):
+            with serving() as (pid, (host, port)):
                 servers = f"{host}:{port}"
                 rows = fill(servers, size, (QUICK_ROWS if run.quick else ROWS) // (1 if size < 500 else 4))
-                for sink in _chosen(run, SINKS):
+                for sink in sinks:
                     for source in sources:
                         runs = run.asked or (QUICK_RUNS if run.quick else RUNS)
                         warm_up = QUICK_WARM_UP if run.quick else WARM_UP
@@ -72,15 +71,6 @@ def measure(run: Run) -> None:
                         _in_spark(run, job, f"{size:,} bytes, {sink}")
                 for source in (source for source in ("kohort", "librdkafka") if source in sources):
                     _without(run, source, servers, rows // PARTITIONS, f"{size:,} bytes, {WITHOUT}")
-
-
-def _chosen(run: Run, kind: Iterable[str]) -> list[str]:
-    """The requested ones of a kind; all of them, if none of the kind and no server of another benchmark was
-    requested."""
-    known = list(kind)
-    kinds = (list(SOURCES), list(SINKS), [str(size) for size in SIZES])
-    strange = set(run.only) - {word for each in kinds for word in each}
-    return [word for word in known if word in run.only or not (strange or set(run.only) & set(known))]
 
 
 def _versions() -> dict[str, str]:
@@ -110,17 +100,9 @@ def _in_spark(run: Run, job: Job, row: str) -> None:
     if done.returncode:
         print(f"{row}, {SOURCES[job.source]}: failed", flush=True)
         return
-    for ran in (Ran(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")):
-        values = {
-            "rows_s_core": job.rows / (ran.jvm + ran.python),
-            "rows_s": job.rows / ran.seconds,
-            "jvm_s": ran.jvm,
-            "python_s": ran.python,
-            "server_s": ran.server,
-        }
-        if job.source != "kafka":  # which has no worker in Python
-            values["worker_mb"] = ran.worker_mb
-        run.add(Figure(row, job.source, values, None))
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            run.add(row, job.source, json.loads(line), None)
 
 
 def _jars(run: Run, folder: Path) -> str:
@@ -142,7 +124,7 @@ def _jars(run: Run, folder: Path) -> str:
     return ""
 
 
-ALONE = "import sys; from bench.spark import read_alone; print(*read_alone(*sys.argv[1:]))"
+ALONE = "import json, sys; from bench.spark import read_alone; print(json.dumps(read_alone(*sys.argv[1:])))"
 
 
 def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
@@ -151,20 +133,13 @@ def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
         command = [sys.executable, "-c", ALONE, source, servers]
         numba = {**os.environ, "KOHORT_SPARK_DECODER": "numba"}  # from the first record on
         done = subprocess.run(command, env=numba, capture_output=True, text=True, check=True)
-        found, seconds, cpu, before, peak = (float(word) for word in done.stdout.split())
-        assert found == rows, f"{source} read {found} of {rows} rows"
-        values = {
-            "rows_s_core": rows / cpu,
-            "rows_s": rows / seconds,
-            "python_s": cpu,
-            "worker_mb": peak,
-            "before_mb": before,
-        }
-        run.add(Figure(row, source, values, None))
+        values = json.loads(done.stdout)
+        assert (found := values.pop("rows")) == rows, f"{source} read {found} of {rows} rows"
+        run.add(row, source, values, None)
 
 
-def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]:
-    """Read one partition. Returns rows, seconds, CPU seconds, resident MB before, and the largest resident MB."""
+def read_alone(way: str, servers: str) -> dict[str, float]:
+    """Read one partition; with the resident memory before and at its largest."""
     from bench._spark_source import read as read_messages
     from kohort.spark.options.source import parse
     from kohort.spark.source.read import Range, read_range
@@ -177,8 +152,15 @@ def read_alone(way: str, servers: str) -> tuple[int, float, float, float, float]
         cpu, began = time.process_time(), time.perf_counter()
         batches = read_range(options, Range("t", 0, 0, end)) if way == "kohort" else read_messages(servers, "t", 0)
         rows = sum(batch.num_rows for batch in batches)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return rows, time.perf_counter() - began, time.process_time() - cpu, before, peak
+    used = time.process_time() - cpu
+    return {
+        "rows": rows,
+        "rows_s_core": rows / used,
+        "rows_s": rows / (time.perf_counter() - began),
+        "python_s": used,
+        "worker_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        "before_mb": before,
+    }
 
 
 def _cpu(values: Values) -> str:
@@ -188,10 +170,7 @@ def _cpu(values: Values) -> str:
 TABLES = (
     Table("Rows a second and core; a second", lambda v: f"{v['rows_s_core']:,.0f}; {v['rows_s']:,.0f}"),
     Table("CPU of the JVM; of Python; of the server, seconds", _cpu),
-    Table(
-        "Largest memory of a Python worker, MB",
-        lambda v: f"{v[WORST + 'worker_mb']:.0f}" if "worker_mb" in v else None,
-    ),
+    Table("Largest memory of a Python worker, MB", lambda v: f"{v[WORST + 'worker_mb']:.0f}"),
 )
 PANELS = tuple(
     Panel(f"Into Spark, {sink}", f"100 bytes, {sink}", "rows_s_core", "million rows a second and core", 1e-6)

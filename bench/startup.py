@@ -10,45 +10,34 @@ connection each, which heartbeat every 3 s (fewer if `ulimit -n` is lower). For 
 from __future__ import annotations
 
 import resource
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 
 import bench._kafka as apache
 from bench import _peers
-from bench._crowd import Crowd
-from bench._joined import coordinators_ready, create_topic
+from bench._crowd import ClassicCrowd
+from bench._joined import call_when_ready, committed, connected, coordinators_ready, create_topic
 from bench._machine import Others
-from bench._peers import Server, Settings, started
-from bench._process import Address, call, pinned, serving
-from bench._run import Figure, Panel, Run, Subject, Table
-from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
+from bench._peers import MANY_CONNECTIONS, Server, Settings, started
+from bench._process import POLL_S, pinned, wait_until_it_answers
+from bench._run import Panel, Run, Subject, Table
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 WITH_MEMBERS = ("compiled", "pure", "kafka", "kfake")
 REPLAYED = ("compiled", "pure", "kafka")
 OURS = ("compiled", "pure")
-MANY = Settings(kohort={"max.connections": "12000", "max.connections.per.ip": "12000"})
+MANY = Settings(kohort=MANY_CONNECTIONS)
 KEPT = Settings(kohort={"log.cleaner.enable": "false"}, kafka={"log.cleaner.enable": "false"})
 MEMBERS, QUICK_MEMBERS, GROUPS = 10_000, 2_000, 100
 OFFSET_GROUPS, QUICK_OFFSET_GROUPS, OFFSET_PARTITIONS = 1_000, 100, 1_000
 ASKED = 50
 TOPIC = "orders"
-IDLE_S = 2.0
-POLL_S = 0.003
+IDLE_S, SERVED_S = 2.0, 4.0
+"""How long a server has been idle, and has served the members, when its memory is read."""
 WAIT_S = 180.0
 
 Timed = AbstractContextManager[tuple[Server, float]]
@@ -60,13 +49,10 @@ def measure(run: Run) -> None:
     _replay(run)
 
 
-# -- ready
-
-
 def _ready(run: Run) -> None:
     names = run.names(SERVERS)
     for name in names:
-        if name in OURS:
+        if name in OURS:  # caches the bytecode
             with _timed(name):
                 pass
     for _ in range(run.rounds):
@@ -75,47 +61,39 @@ def _ready(run: Run) -> None:
             with _timed(name) as (server, ready_ms):
                 cpu = server.cpu_seconds()
                 time.sleep(IDLE_S)
-                memory = server.memory_mb()
-            figure = {"ready_ms": ready_ms, "ready_cpu_s": cpu, "idle_mb": memory}
-            run.add(Figure("empty", name, figure, round(others.cores, 2)))
+                found = {"ready_ms": ready_ms, "ready_cpu_s": cpu, "idle_mb": server.memory_mb()}
+            run.add("empty", name, found, others.cores)
 
 
 @contextmanager
-def _timed(name: str, *, node: apache.Node | None = None, data: str = "") -> Iterator[tuple[Server, float]]:
+def _timed(name: str, *, data: str = "") -> Iterator[tuple[Server, float]]:
     """A server, and the ms until its first answer. Kafka's storage is formatted before."""
     if name == "kafka":
-        made = node or apache.Node(_peers.kafka_jars(), KEPT.kafka)
-        try:
-            began = time.perf_counter()
-            with pinned(_peers.SERVER_CORE):
-                made.start()
-            yield Server(name, made.pid, made.address), (time.perf_counter() - began) * 1e3
-            made.stop()
-        finally:
-            if node is None:
-                made.remove()
+        with _node() as node, _timed_node(node) as timed:
+            yield timed
         return
     began = time.perf_counter()
     with started(name, KEPT, data=data) as server:
-        answered(server.address)
+        wait_until_it_answers(server.address, WAIT_S)
         yield server, (time.perf_counter() - began) * 1e3
 
 
-def answered(address: Address) -> None:
-    """Wait until the server names a broker."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        try:
-            with socket.create_connection(address, 5) as connection:
-                if call(connection, MetadataRequest(topics=()), 4, MetadataResponse).brokers:
-                    return
-        except (OSError, AssertionError):
-            pass
-        time.sleep(POLL_S)
-    raise AssertionError(f"no answer from {address}")
+@contextmanager
+def _node() -> Iterator[apache.Node]:
+    node = apache.Node(_peers.kafka_jars(), KEPT.kafka)
+    try:
+        yield node
+    finally:
+        node.remove()
 
 
-# -- memory
+@contextmanager
+def _timed_node(node: apache.Node) -> Iterator[tuple[Server, float]]:
+    began = time.perf_counter()
+    with pinned(_peers.SERVER_CORE):
+        node.start()
+    yield Server("kafka", node.pid, node.address), (time.perf_counter() - began) * 1e3
+    node.stop()
 
 
 def _memory(run: Run) -> None:
@@ -124,108 +102,79 @@ def _memory(run: Run) -> None:
     count = min(QUICK_MEMBERS if run.quick else MEMBERS, hard - 500)
     for name in run.names(WITH_MEMBERS):
         others = Others()
-        with started(name, MANY) as server:
+        with started(name, MANY) as server, closing(ClassicCrowd(server.address)) as crowd:
             coordinators_ready(server)
             idle = server.memory_mb()
-            crowd = Crowd(server.address)
-            for index in range(count):
-                crowd.connect(f"orders-{index % GROUPS}").join()
-                if index % 50 == 49:
-                    crowd.serve(0)
-            crowd.run(lambda crowd=crowd, count=count: crowd.stable == count, WAIT_S)
-            crowd.serve(4)
+            crowd.join_all([f"orders-{index % GROUPS}" for index in range(count)])
+            crowd.settle(WAIT_S)
+            crowd.serve(SERVED_S)
             memory = server.memory_mb()
-            crowd.close()
-        figure = {"members_mb": memory, "kb_a_member": (memory - idle) * 1e3 / count}
-        run.add(Figure(f"{count:,} members", name, figure, round(others.cores, 2)))
-
-
-# -- replay
+        found = {"members_mb": memory, "kb_a_member": (memory - idle) * 1e3 / count}
+        run.add(f"{count:,} members", name, found, others.cores)
 
 
 def _replay(run: Run) -> None:
+    """kohort's servers start with the same data."""
     groups = QUICK_OFFSET_GROUPS if run.quick else OFFSET_GROUPS
-    row = f"{groups * OFFSET_PARTITIONS:,} offsets"
     names = run.names(REPLAYED)
-    with tempfile.TemporaryDirectory() as data:
-        ours = [name for name in names if name != "kafka"]
-        if ours:
-            with serving("log.cleaner.enable=false", data=data) as (pid, address, _):
-                _commit(Server(ours[0], pid, address), groups)
-            for _ in range(run.rounds):
-                for name in ours:
-                    _restart(run, row, groups, name, lambda name=name: _timed(name, data=data))
+    ours = [name for name in names if name in OURS]
+    if ours:
+        with tempfile.TemporaryDirectory() as data:
+            with started(ours[0], KEPT, data=data) as server:
+                _commit(server, groups)
+            for name in ours * run.rounds:
+                _restart(run, groups, name, lambda name=name: _timed(name, data=data))
     if "kafka" in names:
-        node = apache.Node(_peers.kafka_jars(), KEPT.kafka)
-        try:
-            node.start()
-            _commit(Server("kafka", node.pid, node.address), groups)
-            node.stop()
+        with _node() as node:
+            with _timed_node(node) as (server, _):
+                _commit(server, groups)
             for _ in range(run.rounds):
-                _restart(run, row, groups, "kafka", lambda: _timed("kafka", node=node))
-        finally:
-            node.remove()
+                _restart(run, groups, "kafka", lambda: _timed_node(node))
 
 
-def _restart(run: Run, row: str, groups: int, name: str, start: Callable[[], Timed]) -> None:
+def _restart(run: Run, groups: int, name: str, start: Callable[[], Timed]) -> None:
     others = Others()
     with start() as (server, ready_ms):
         began = time.perf_counter()
         for group in range(0, groups, max(1, groups // ASKED)):
-            _fetched(server, f"replay-{group}")
+            _fetch(server, f"replay-{group}")
         loaded_ms = ready_ms + (time.perf_counter() - began) * 1e3
-        figure = {"replay_ms": loaded_ms, "replay_cpu_s": server.cpu_seconds(), "replay_mb": server.memory_mb()}
-    run.add(Figure(row, name, figure, round(others.cores, 2)))
+        found = {"replay_ms": loaded_ms, "replay_cpu_s": server.cpu_seconds(), "replay_mb": server.memory_mb()}
+    run.add(f"{groups * OFFSET_PARTITIONS:,} offsets", name, found, others.cores)
 
 
 def _commit(server: Server, groups: int) -> None:
     create_topic(server, TOPIC, OFFSET_PARTITIONS)
     coordinators_ready(server)
-    asked = tuple(
-        OffsetCommitRequestPartition(partition_index=p, committed_offset=42, committed_metadata="")
-        for p in range(OFFSET_PARTITIONS)
-    )
-    with socket.create_connection(server.address, 60) as connection:
+    topic = committed(TOPIC, OFFSET_PARTITIONS, 42)
+    with connected(server) as connection:
         for group in range(groups):
-            topic = OffsetCommitRequestTopic(name=TOPIC, partitions=asked)
-            deadline = time.monotonic() + WAIT_S
-            while True:
-                request = OffsetCommitRequest(group_id=f"replay-{group}", topics=(topic,))
-                errors = {p.error_code for p in call(connection, request, 8, OffsetCommitResponse).topics[0].partitions}
-                if errors == {0}:
-                    break
-                assert errors <= {3, 14, 15, 16}, errors
-                assert time.monotonic() < deadline, errors
-                time.sleep(0.1)
+            request = OffsetCommitRequest(group_id=f"replay-{group}", topics=(topic,))
+            call_when_ready(connection, request, 8, OffsetCommitResponse, error=_worst)
 
 
-def _fetched(server: Server, group: str) -> None:
+def _worst(answer: OffsetCommitResponse) -> int:
+    return max(partition.error_code for partition in answer.topics[0].partitions)
+
+
+def _fetch(server: Server, group: str) -> None:
     """Wait until the server returns all offsets of the group."""
-    deadline = time.monotonic() + WAIT_S
-    with socket.create_connection(server.address, 60) as connection:
-        topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=tuple(range(OFFSET_PARTITIONS)))
-        while True:
-            answer = call(connection, OffsetFetchRequest(group_id=group, topics=(topic,)), 7, OffsetFetchResponse)
-            if answer.error_code == 0:
-                assert all(p.committed_offset == 42 for p in answer.topics[0].partitions), group
-                return
-            assert answer.error_code in (14, 15, 16), answer.error_code
-            assert time.monotonic() < deadline, answer.error_code
-            time.sleep(POLL_S)
+    topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=tuple(range(OFFSET_PARTITIONS)))
+    request = OffsetFetchRequest(group_id=group, topics=(topic,))
+    with connected(server) as connection:
+        answer = call_when_ready(connection, request, 7, OffsetFetchResponse, pause_s=POLL_S)
+    assert all(p.committed_offset == 42 for p in answer.topics[0].partitions), group
 
 
 TABLES = (
-    Table(
-        "Start until ready, ms; memory then, MB",
-        lambda v: f"{v['ready_ms']:,.0f}; {v['idle_mb']:.0f}" if "ready_ms" in v else None,
-    ),
+    Table("Start until ready, ms; memory then, MB", lambda v: f"{v['ready_ms']:,.0f}; {v['idle_mb']:.0f}"),
     Table(
         "Memory with so many members, MB; for each of them, kB",
-        lambda v: f"{v['members_mb']:,.0f}; {v['kb_a_member']:.1f}" if "members_mb" in v else None,
+        lambda v: f"{v['members_mb']:,.0f}; {v['kb_a_member']:.1f}",
     ),
     Table(
         "Restart until the offsets are there, ms; the server's CPU for it, seconds",
-        lambda v: f"{v['replay_ms']:,.0f}; {v['replay_cpu_s']:.2f}" if "replay_ms" in v else None,
+        lambda v: f"{v['replay_ms']:,.0f}; {v['replay_cpu_s']:.2f}",
     ),
 )
 PANELS = (

@@ -21,7 +21,6 @@ public class RebalanceMembers {
     Thread telling = new Thread(RebalanceMembers::tellAll);
     telling.setDaemon(true);
     telling.start();
-    Map<String, Member> members = new HashMap<>();
     BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
     for (String line; (line = commands.readLine()) != null; ) {
       String[] words = line.trim().split(" ");
@@ -33,8 +32,7 @@ public class RebalanceMembers {
           member.join();
           say("warm");
         }
-        case "join" -> members.put(words[2], new Member(words[1], words[2]));
-        case "leave" -> members.remove(words[1]).ends = true;
+        case "join" -> new Member(words[1], words[2]);
         default -> throw new IllegalArgumentException(line);
       }
     }
@@ -82,7 +80,6 @@ public class RebalanceMembers {
         read.countDown();
       }
       consumer.close();
-      tell("left", Set.of());
     }
 
     public void onPartitionsAssigned(Collection<TopicPartition> given) { if (!given.isEmpty()) tell("assigned", given); }

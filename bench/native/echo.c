@@ -2,24 +2,15 @@
  *
  *     echo ANSWER_HEX
  *
- * Listens on a port of 127.0.0.1, which it prints, with one thread and one epoll. Every request, framed by its length,
- * gets the same answer with the request's correlation id; the answers to the requests of one read leave in one write, as
- * in a good server. It has no state and reads only lengths and ids.
+ * Listens on a port of 127.0.0.1 and prints its address; it has one thread and one epoll. Every request, framed by its
+ * length, gets the same answer with the request's correlation id; the answers to the requests of one read leave in one
+ * write, as in a good server. It has no state and reads only lengths and ids.
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "frames.h"
 
-enum { ROOM = 1 << 18, EVENTS = 1024, LARGEST = 1 << 16 };
+#include <fcntl.h>
+
+enum { LARGEST = 1 << 16 };
 
 struct connection {
     int socket;
@@ -30,10 +21,6 @@ struct connection {
 static unsigned char answer[LARGEST], out[LARGEST * 8];
 static size_t answer_size;
 static int epoll;
-
-static uint32_t number(const unsigned char *at) {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
 
 static void write_all(int to, size_t size) {
     for (size_t from = 0; from < size;) {
@@ -93,7 +80,7 @@ int main(int count, char **words) {
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 4096)) return 1;
     getsockname(listener, (struct sockaddr *)&at, &size);
-    printf("%d\n", ntohs(at.sin_port));
+    printf("127.0.0.1:%d\n", ntohs(at.sin_port));
     fflush(stdout);
     epoll = epoll_create1(0);
     struct epoll_event events[EVENTS], event = {.events = EPOLLIN, .data.ptr = NULL};

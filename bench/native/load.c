@@ -16,24 +16,15 @@
  * line of JSON, and another line on stdin ends it. So the caller can read the server's CPU time at both ends of the run,
  * without the cost of connecting. Times are CLOCK_MONOTONIC; CPU is this process's own.
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
+#include "frames.h"
+
 #include <fcntl.h>
-#include <netinet/tcp.h>
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { ROOM = 1 << 18, EVENTS = 1024, OCTAVE = 32, BUCKETS = 64 * OCTAVE };
+enum { OCTAVE = 32, BUCKETS = 64 * OCTAVE };
 
 struct connection {
     int socket;
@@ -78,10 +69,6 @@ static double cpu_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static uint32_t number(const unsigned char *at) {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
 static void put_number(unsigned char *at, uint32_t value) {

@@ -65,7 +65,7 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> tuple[list[s
     kinds: Counter[str] = Counter()
     compared = 0
     differing: list[int] = []
-    java_options = (*apache.HEAP, *apache.COLLECTOR) if number > BRIEFLY else apache.BRIEF
+    java_options = apache.USUAL if number > BRIEFLY else apache.BRIEF
     with both(class_path, SETTINGS, requests.TOPICS, java_options) as pair:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             for seed, result in zip(seeds, pool.map(lambda seed: of_seed(pair, seed), seeds), strict=True):

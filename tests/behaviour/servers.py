@@ -85,7 +85,7 @@ def starting_kohort(settings: Mapping[str, str]) -> Iterator[Start]:
         def start(added: Mapping[str, str]) -> Address:
             running.close()
             wanted = [f"{name}={value}" for name, value in {**settings, **OF_KOHORT, **added}.items()]
-            _, address, _ = running.enter_context(serving(*wanted, data=data))
+            _, address = running.enter_context(serving(*wanted, data=data))
             return address
 
         yield start

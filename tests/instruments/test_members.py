@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from bench._consumer_crowd import ConsumerCrowd
-from bench._crowd import Crowd
+from bench._crowd import ClassicCrowd, ConsumerCrowd, count
 from bench._joined import classic_members, commit, consumer_heartbeat, consumer_members, create_topic, heartbeat
+from bench._load import answer_of
 from bench._peers import Server
 from bench._process import serving
-from bench.heartbeats import ERROR_AT, answer_of
+from bench.heartbeats import ERROR_AT
 
 from kohort.wire.codec import decode
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
@@ -21,15 +22,15 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving("group.consumer.heartbeat.hold.enable=false") as (pid, address, _):
+    with serving("group.consumer.heartbeat.hold.enable=false") as (pid, address):
         server = Server("pure", pid, address)
         create_topic(server, "bench", PARTITIONS)
         yield server
 
 
 def test_members_have_joined_and_their_heartbeats_are_answered(server: Server) -> None:
-    frames = [heartbeat(m) for m in classic_members(server.address, "classic", 60)]
-    frames += [consumer_heartbeat(m) for m in consumer_members(server.address, "consumer", 3, "bench")]
+    frames = [heartbeat(m) for m in classic_members(server, "classic", 60)]
+    frames += [consumer_heartbeat(m) for m in consumer_members(server, "consumer", 3, "bench")]
     for frame in frames:
         answer = answer_of(server, frame)
         assert answer[4 + ERROR_AT : 6 + ERROR_AT] == b"\0\0"
@@ -37,25 +38,23 @@ def test_members_have_joined_and_their_heartbeats_are_answered(server: Server) -
 
 
 def test_commits_are_accepted(server: Server) -> None:
-    (member,) = classic_members(server.address, "commits", 1)
+    (member,) = classic_members(server, "commits", 1)
     answer = answer_of(server, commit(member, "bench", PARTITIONS, 42))
     errors = [p.error_code for p in decode(OffsetCommitResponse, 8, answer[4:], 5).topics[0].partitions]
     assert errors == [0] * PARTITIONS
 
 
 def test_a_consumer_group_settles(server: Server) -> None:
-    crowd = ConsumerCrowd(server.address, "settles", "bench", PARTITIONS)
-    for _ in range(PARTITIONS):
-        crowd.join()
-    crowd.run(crowd.settled, 30)
-    assert sorted(sum(len(t.partitions) for t in m.owned) for m in crowd.members.values()) == [1] * PARTITIONS
-    crowd.close()
+    with closing(ConsumerCrowd(server.address, "bench", PARTITIONS)) as crowd:
+        crowd.join_all(["settles"] * PARTITIONS)
+        crowd.settle(30)
+        assert sorted(count(member.owned) for member in crowd.members.values()) == [1] * PARTITIONS
 
 
-def test_a_classic_group_settles(server: Server) -> None:
-    crowd = Crowd(server.address)
-    for _ in range(5):
-        crowd.connect("settles-classic").join()
-    crowd.run(lambda: crowd.stable == 5, 30)
-    assert {m.generation for m in crowd.members.values()} == {crowd.generation}
-    crowd.close()
+def test_classic_groups_settle(server: Server) -> None:
+    with closing(ClassicCrowd(server.address)) as crowd:
+        crowd.join_all(["settles-classic", "settles-alone", *["settles-classic"] * 4])
+        crowd.settle(30)
+        generations = {(member.group, member.generation) for member in crowd.members.values()}
+        assert {group for group, _ in generations} == {"settles-classic", "settles-alone"}
+        assert len(generations) == 2

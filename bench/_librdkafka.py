@@ -1,10 +1,13 @@
-"""librdkafka for `bench records`, in a process of its own: produces or reads, and prints the times as JSON.
+"""librdkafka's programs for `make bench`, each in a process of its own.
 
-    python -m bench._records_client produce ADDRESS TOPIC RECORDS SIZE COMPRESSION ACKS
-    python -m bench._records_client consume ADDRESS TOPIC RECORDS SIZE COMPRESSION ACKS
+    python -m bench._librdkafka produce ADDRESS TOPIC RECORDS SIZE COMPRESSION ACKS
+    python -m bench._librdkafka consume ADDRESS TOPIC RECORDS
+    python -m bench._librdkafka stream ADDRESS TOPIC PARTITIONS PERIOD_S     until stdin ends
+    python -m bench._librdkafka mock     a cluster of one broker; prints its address; until stdin ends
 
-The time counts from the first record on: by then the client has metadata and connections, and a consumer its
-partitions. A consumer takes 10,000 records at a time and does not look at them.
+`produce` and `consume` print their times as JSON. The time counts from the first record on: by then the client has
+metadata and connections, and a consumer its partitions. A consumer takes 10,000 records at a time and does not look at
+them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import threading
 import time
 from typing import Any
 
@@ -102,13 +106,44 @@ def consume(address: str, topic: str, records: int) -> float:
     return took
 
 
+def stream(address: str, topic: str, partitions: int, period_s: float) -> None:
+    """A record to each partition every `period_s` seconds."""
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    producer = Producer({"bootstrap.servers": address})
+    due = time.monotonic()
+    while not ended.is_set():
+        for partition in range(partitions):
+            producer.produce(topic, b"x", partition=partition)
+        producer.poll(0)
+        due = max(due + period_s, time.monotonic() - 1)
+        ended.wait(max(0, due - time.monotonic()))
+    producer.flush(5)
+
+
+def mock() -> None:
+    """The mock keeps topics and groups in memory; it serves no consumer groups of KIP-848 and few connections."""
+    producer = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1, "log_level": 0})
+    broker = next(iter(producer.list_topics(timeout=30).brokers.values()))
+    print(f"{broker.host}:{broker.port}", flush=True)
+    sys.stdin.read()
+
+
 def main(words: list[str]) -> None:
-    what, address, topic, records, size, compression, acks = words
     cpu = time.process_time()
-    if what == "produce":
-        took = produce(address, topic, int(records), int(size), compression, acks)
-    else:
-        took = consume(address, topic, int(records))
+    match words:
+        case ["mock"]:
+            mock()
+            return
+        case ["stream", address, topic, partitions, period_s]:
+            stream(address, topic, int(partitions), float(period_s))
+            return
+        case ["produce", address, topic, records, size, compression, acks]:
+            took = produce(address, topic, int(records), int(size), compression, acks)
+        case ["consume", address, topic, records, *_]:
+            took = consume(address, topic, int(records))
+        case _:
+            sys.exit(__doc__)
     print(json.dumps({"seconds": took, "own_cpu": time.process_time() - cpu}))
 
 
