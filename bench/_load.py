@@ -16,8 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench._native import program
-from bench._peers import Server, floor
+from bench._peers import Server, c_program, floor
 from bench._process import receive
 from bench._run import Run, Table, Values
 
@@ -75,7 +74,7 @@ def load(
     with tempfile.NamedTemporaryFile() as file:
         write_requests(Path(file.name), requests)
         words = [*server.address, file.name, depth, seconds, rate, error_at]
-        command = [str(program("load")), *map(str, words)]
+        command = [str(c_program("load")), *map(str, words)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
             try:
                 assert process.stdin is not None

@@ -24,7 +24,6 @@ from functools import cache
 from pathlib import Path
 
 import bench._kafka as apache
-from bench import _native
 from bench._machine import cpu_seconds, descendants, memory_mb
 from bench._process import Address, pinned, serving
 
@@ -36,7 +35,8 @@ TITLES = {
     "mock": "librdkafka's mock",
     "floor": "C floor",
 }
-GO = Path(__file__).parent / "go"
+GO, C = Path(__file__).parent / "go", Path(__file__).parent / "native"
+COMPILER = "gcc"
 COMPILED, PURE = (
     # Bytecode is cached, as in an installation by pip.
     {"KOHORT_PURE": pure, "PYTHONDONTWRITEBYTECODE": ""}
@@ -101,8 +101,8 @@ def missing() -> dict[str, str]:
         found["kafka"] = "Apache Kafka needs Maven and Java 17"
     if not shutil.which("go"):
         found["kfake"] = "kfake needs Go"
-    if not _native.available():
-        found["floor"] = f"the C floor needs {_native.COMPILER}"
+    if not shutil.which(COMPILER):
+        found["floor"] = f"the C floor needs {COMPILER}"
     return found
 
 
@@ -116,6 +116,15 @@ def kafka_jars() -> str:
     """The class path. KAFKA_JARS names a folder to keep the jars in; else they are fetched once a run."""
     into = Path(os.environ.get("KAFKA_JARS") or Path(_folder().name) / "lib")
     return f"{into}/*" if any(into.glob("kafka-clients-*.jar")) else apache.fetch_jars(into)
+
+
+@cache
+def c_program(name: str) -> Path:
+    """The program in C, compiled once a run."""
+    built = Path(_folder().name) / name
+    command = [COMPILER, "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(built), str(C / f"{name}.c")]
+    subprocess.run(command, check=True, timeout=60)
+    return built
 
 
 @cache
@@ -171,7 +180,7 @@ def floor(answer: bytes) -> Iterator[Server]:
     """The C server. `answer` is a whole frame; the server replaces its correlation id."""
     with ExitStack() as stack:
         with pinned(SERVER_CORE):
-            pid, address = stack.enter_context(_program(str(_native.program("echo")), answer.hex()))
+            pid, address = stack.enter_context(_program(str(c_program("echo")), answer.hex()))
         yield Server("floor", pid, address)
 
 

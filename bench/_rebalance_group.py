@@ -105,8 +105,8 @@ class Group:
         with self._lock:
             return {index: name for name, held in self.held.items() for index in held}
 
-    def is_settled(self) -> bool:
-        """Each partition has one owner, which has read it since its assignment; the shares are even."""
+    def is_settled(self, began: int = 0) -> bool:
+        """Each partition has one owner, which has read it since its assignment and `began`; the shares are even."""
         shares = [self.held.get(name, set()) for name in self.present]
         least, rest = divmod(self.partitions, len(shares))
         if sum(map(len, shares)) != self.partitions or len(set().union(*shares)) != self.partitions:
@@ -116,20 +116,20 @@ class Group:
         for name in self.present:
             for index in self.held[name]:
                 reads = self._reads[index]
-                if not reads or reads[-1][1] != name or reads[-1][0] < self._since[index]:
+                if not reads or reads[-1][1] != name or reads[-1][0] < max(began, self._since[index]):
                     return False
         return True
 
-    def settle(self) -> None:
-        self._wait_until_settled()
+    def settle(self, began: int = 0) -> None:
+        self._wait_until_settled(began)
         time.sleep(LINGER_S)
-        self._wait_until_settled()
+        self._wait_until_settled(began)
 
-    def _wait_until_settled(self) -> None:
+    def _wait_until_settled(self, began: int) -> None:
         deadline = time.monotonic() + WAIT_S
         while True:
             with self._lock:
-                if self.is_settled():
+                if self.is_settled(began):
                     return
                 assert time.monotonic() < deadline, f"not settled: {self._picture()}"
             time.sleep(0.02)

@@ -134,15 +134,15 @@ class _Story:
             for number in range(self._size):
                 self._join(settled, f"m{number}")
             self._group.settle()
-            newcomer = self._warm_host(0)
+            self._next = self._warm_host()
             for number in range(rounds):
                 if time.monotonic() > ends:
                     break
-                name = f"n{number}"
+                host, name = self._next, f"n{number}"
                 self._pause()
-                self._newcomer(newcomer, name)
+                self._newcomer(host, name)
                 self._pause()
-                newcomer = self._kill(newcomer, name, number + 1)
+                self._kill(host, name, last=number + 1 == rounds)
         except AssertionError as error:
             print(f"{self._id} on {SERVERS[self._server]}: {error}", flush=True)
         finally:
@@ -159,9 +159,9 @@ class _Story:
         self._hosts.append(Host(command, self._group.hear))
         return self._hosts[-1]
 
-    def _warm_host(self, number: int) -> Host:
+    def _warm_host(self) -> Host:
         host = self._host()
-        host.say("warm", f"warm-{self._id}-{number}")
+        host.say("warm", f"warm-{self._id}-{len(self._hosts)}")
         host.wait_until_warm()
         return host
 
@@ -178,18 +178,18 @@ class _Story:
         self._group.settle()
         self._keep(JOINS, self._group.outcome(self._group.subscribed[name], before, usual), others)
 
-    def _kill(self, host: Host, name: str, next_number: int) -> Host:
-        """Returns the next newcomer's process, which starts while the session of the killed one runs."""
+    def _kill(self, host: Host, name: str, *, last: bool) -> None:
+        """The next newcomer's process starts while the session of the killed one runs."""
         others, usual, before = Others(), self._group.usual(QUIET_S), self._group.owners()
         host.kill()
         killed = time.monotonic()
         self._group.gone(name)
-        successor = self._warm_host(next_number)
+        if not last:
+            self._next = self._warm_host()
         time.sleep(max(0.0, killed + (SESSION_MS - INTERVAL_MS) / 1000 - 1 - time.monotonic()))
         began = self._session_end()
-        self._group.settle()
+        self._group.settle(began)
         self._keep(KILLS, self._group.outcome(began, before, usual, gone=name), others)
-        return successor
 
     def _session_end(self) -> int:
         """The time of the first answer in which the group has a member less."""

@@ -2,7 +2,7 @@
  *
  *     load HOST PORT FRAMES DEPTH SECONDS RATE ERROR_AT
  *
- * FRAMES is a file that bench/_native.py writes with kohort's codec: the number of connections, then for each the number
+ * FRAMES is a file that bench/_load.py writes with kohort's codec: the number of connections, then for each the number
  * of requests and the requests, each after its length as on the wire; numbers are 32 bits in network order. A connection
  * repeats its requests in turn. With RATE 0, DEPTH requests are always in flight on each connection. Else RATE is the
  * number a second over all connections, evenly spread, with at most DEPTH in flight on each; the latency of a late

@@ -14,7 +14,6 @@ import pytest
 from bench import (
     _kafka,
     _load,
-    _native,
     _peers,
     _run,
     commits,
@@ -128,11 +127,11 @@ def test_a_wrong_answer_ends_the_load(answer: bytes, complaint: str) -> None:
 
 
 def _loading(listener: socket.socket, requests: list[list[bytes]], depth: int) -> subprocess.Popen[str]:
-    path = Path(_native.program("load").parent) / f"requests-{listener.getsockname()[1]}"
+    path = Path(_peers.c_program("load").parent) / f"requests-{listener.getsockname()[1]}"
     _load.write_requests(path, requests)
     words = ["127.0.0.1", str(listener.getsockname()[1]), str(path), str(depth), "20", "0", "9"]
     load = subprocess.Popen(
-        [str(_native.program("load")), *words],
+        [str(_peers.c_program("load")), *words],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
