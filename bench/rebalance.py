@@ -99,11 +99,8 @@ def _java_members(folder: Path) -> str:
 def _servers(stack: ExitStack, chosen: Sequence[str]) -> dict[str, Address]:
     """Start the servers, each with the topic and a stream of records."""
     found: dict[str, Address] = {}
-    settings = {
-        f"group.consumer.{bound}{name}.ms": str(value)
-        for name, value in (("session.timeout", SESSION_MS), ("heartbeat.interval", INTERVAL_MS))
-        for bound in ("", "min.")
-    }
+    names = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
+    settings = dict.fromkeys(names, str(SESSION_MS))
     for name in chosen:
         if name == "kafka":
             pid, address = stack.enter_context(apache.kafka(_peers.kafka_jars(), settings))

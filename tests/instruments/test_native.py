@@ -56,10 +56,7 @@ SMALL: dict[ModuleType, dict[str, object]] = {
     rebalance: {
         "PHASES": (("librdkafka", 3, 1), ("java", 3, 1)),
         "PAUSE_S": (0.1, 0.2),
-        "QUIET_S": 1.0,
         "QUICK_ROUNDS": 1,
-        "SESSION_MS": 8_000,
-        "INTERVAL_MS": 1_000,
     },
     spark: {
         "QUICK_ROWS": 6_000,
