@@ -56,12 +56,6 @@ from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
-CONFIG: dict[str, Any] = {
-    "brokers": 2,
-    "offsets_topic_num_partitions": 3,
-    "group_initial_rebalance_delay_ms": 500,
-    "group_max_size": 3,
-}
 GROUPS = ("g", "h")
 MEMBERS = range(4)
 SOFTWARE = ("", "kafka-python", "librdkafka", "")
@@ -80,12 +74,18 @@ SHAPES: tuple[tuple[tuple[str, tuple[int, ...]], ...], ...] = (
 class Teller(Wire):
     """One of the two brokers."""
 
-    def __init__(self, *, at_once: bool, **config: Any) -> None:
+    def __init__(self, *, at_once: bool, holds: bool) -> None:
         self.is_swift = at_once
         self.answers: dict[int, bytes] = defaultdict(bytes)
         self.written: list[Operation] = []
         self.swift = 0
-        super().__init__(**config)
+        super().__init__(
+            brokers=2,
+            offsets_topic_num_partitions=3,
+            group_initial_rebalance_delay_ms=500,
+            group_max_size=3,
+            group_consumer_heartbeat_hold_enable=holds,
+        )
         if not at_once:
             repeats = self.broker.repeats
             for unable in (repeats.heartbeats, repeats.commits):
@@ -148,8 +148,7 @@ def running(group: Group) -> list[Any]:
 
 class History:
     def __init__(self, *, holds: bool = False) -> None:
-        config = CONFIG | {"group_consumer_heartbeat_hold_enable": holds}
-        self.tellers = [Teller(at_once=True, **config), Teller(at_once=False, **config)]
+        self.tellers = [Teller(at_once=at_once, holds=holds) for at_once in (True, False)]
         self.correlation = 0
         self.offset = 0
         self.waiting: list[tuple[int, list[bytes]]] = []

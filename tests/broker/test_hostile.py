@@ -42,6 +42,7 @@ from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRe
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.produce import PartitionProduceData, TopicProduceData
 
+PARTITIONS = 1
 GARBAGE = b"\x0e" + bytes([0xFF] * 7)
 """A record of seven bytes that are none."""
 
@@ -74,16 +75,14 @@ def compacted(wire: Wire, *data: bytes, **configs: str) -> list[int]:
 
 
 @pytest.mark.parametrize("timestamp", [START_MS - 5, START_MS, -3])
-def test_times_are_found_among_records_that_cannot_be_read(timestamp: int) -> None:
-    client = with_topic()
+def test_times_are_found_among_records_that_cannot_be_read(client: Connection, timestamp: int) -> None:
     produce_data(client, forged(GARBAGE, 1))
     found = client.listed(timestamp)
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
 
 
 @pytest.mark.parametrize(("base", "delta", "step"), [(2**63 - 1, 5, 0), (START_MS, 1, 7), (START_MS, 1, -1)])
-def test_times_and_offsets_beyond_what_an_answer_can_hold(base: int, delta: int, step: int) -> None:
-    client = with_topic()
+def test_times_and_offsets_beyond_what_an_answer_can_hold(client: Connection, base: int, delta: int, step: int) -> None:
     record = b"\0" + varint(delta) + varint(step) + b"\x01\x01\0"
     batch = bytearray(forged(varint(len(record)) + record, 1))
     batch[27:35] = base.to_bytes(8, "big", signed=True)
@@ -147,13 +146,11 @@ def test_batches_of_very_many_records() -> None:
     assert errors_of(client, half, half, one) == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
 
 
-def test_fewer_records_than_a_batch_holds_are_not_looked_at() -> None:
-    client = with_topic()
+def test_fewer_records_than_a_batch_holds_are_not_looked_at(client: Connection) -> None:
     assert errors_of(client, forged(bytes(1_000_000), 1)) == [ErrorCode.INVALID_RECORD]
 
 
-def test_what_one_request_creates_is_bounded() -> None:
-    client = Wire().connect()
+def test_what_one_request_creates_is_bounded(client: Connection) -> None:
     wanted = tuple(CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1) for n in range(510))
     errors = Counter(topic.error_code for topic in client.ask(CreateTopicsRequest(topics=wanted), 7).topics)
     assert errors == {0: 500, ErrorCode.POLICY_VIOLATION: 10}
@@ -162,8 +159,7 @@ def test_what_one_request_creates_is_bounded() -> None:
     assert response.results[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
-def test_topics_that_are_asked_for_come_into_being_by_and_by() -> None:
-    client = Wire().connect()
+def test_topics_that_are_asked_for_come_into_being_by_and_by(client: Connection) -> None:
     asked = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"t{n}") for n in range(900)))
     for missing in (400, 0):
         errors = Counter(topic.error_code for topic in client.ask(asked, 9).topics)
@@ -171,8 +167,7 @@ def test_topics_that_are_asked_for_come_into_being_by_and_by() -> None:
         assert errors[0] == 900 - missing
 
 
-def test_the_same_thing_is_not_told_more_than_three_times() -> None:
-    client = Wire().connect()
+def test_the_same_thing_is_not_told_more_than_three_times(client: Connection) -> None:
     assert len(client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * 9), 4).coordinators) == 3
     assert len(client.ask(DescribeGroupsRequest(groups=("g", "h") * 9), 5).groups) == 6
     asked = DescribeConfigsResource(resource_type=GROUP, resource_name="g", configuration_keys=None)
@@ -195,8 +190,7 @@ def test_large_requests_close_the_connection(limit: str, request_: Any, version:
     assert limit in (client.disconnected or "")
 
 
-def test_values_are_added_to_long_lists_and_taken_from_them() -> None:
-    client = with_topic()
+def test_values_are_added_to_long_lists_and_taken_from_them(client: Connection) -> None:
     name = "leader.replication.throttled.replicas"
     for operation, value in ((SET, "a,b"), (APPEND, "b,c,c"), (SUBTRACT, "a,x")):
         assert client.alter_configs("t", TOPIC, (name, operation, value)) == (0, None)
@@ -228,20 +222,18 @@ def test_times_are_looked_for_in_so_many_records_a_request(
     assert rounds == [[0, 0, later, later], [0, 0]]
 
 
-def test_a_broker_of_many_digits() -> None:
-    assert Wire().connect().describe_configs("1" * 5000, BROKER).error_code == ErrorCode.INVALID_REQUEST
+def test_a_broker_of_many_digits(client: Connection) -> None:
+    assert client.describe_configs("1" * 5000, BROKER).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_config_value_that_older_versions_could_not_answer() -> None:
-    client = with_topic()
+def test_a_config_value_that_older_versions_could_not_answer(client: Connection) -> None:
     name = "follower_replication_throttled_replicas"
     assert alter(client, **{name: "x" * 40_000}) == ErrorCode.INVALID_CONFIG
     assert alter(client, **{name: "\U0001f600" * 8_000}) == 0
     assert client.describe_configs("t", TOPIC, version=1).error_code == 0
 
 
-def test_long_group_ids_are_not_kept() -> None:
-    client = Wire().connect()
+def test_long_group_ids_are_not_kept(client: Connection) -> None:
     before = group_shards._shard_of.cache_info().currsize
     key = "g" * 100_000
     response = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(key,)), 4)
@@ -260,8 +252,7 @@ def test_partitions_are_not_added_with_more_replicas_than_brokers() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("x" * 32_767, "1"), ("retention.ms", "x" * 32_767)])
-def test_a_refusal_does_not_quote_more_than_an_answer_can_hold(name: str, value: str) -> None:
-    client = with_topic()
+def test_a_refusal_does_not_quote_more_than_an_answer_can_hold(client: Connection, name: str, value: str) -> None:
     assert client.alter_configs("t", TOPIC, (name, SET, value), version=0)[0] == ErrorCode.INVALID_CONFIG
     wanted = CreatableTopic(name="u", num_partitions=1, configs=(CreatableTopicConfig(name=name, value=value),))
     response = client.ask(CreateTopicsRequest(topics=(wanted,)), 3)
@@ -269,7 +260,6 @@ def test_a_refusal_does_not_quote_more_than_an_answer_can_hold(name: str, value:
 
 
 @pytest.mark.parametrize("value", ["1_000", "١٢"])
-def test_numbers_are_written_as_other_languages_read_them(value: str) -> None:
-    client = with_topic()
+def test_numbers_are_written_as_other_languages_read_them(client: Connection, value: str) -> None:
     assert alter(client, retention_ms=value) == ErrorCode.INVALID_CONFIG
     assert alter(client, min_cleanable_dirty_ratio=f"0.{value}") == ErrorCode.INVALID_CONFIG

@@ -88,24 +88,20 @@ def test_metadata_does_not_create_topics_of_illegal_names(client: Connection, na
     assert metadata(client, name).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_authorized_operations_are_told_when_asked_for(client: Connection) -> None:
-    client.create_topic("t")
-    options = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
-    response = metadata(client, "t", version=8, **options)
-    assert response.topics[0].topic_authorized_operations == 0b110111111000
-    assert response.cluster_authorized_operations == 0b1111110100000
-
-
 # -- CreateTopics
 
 
-def test_a_created_topic_is_described_in_the_answer(client: Connection) -> None:
+def test_a_created_topic_is_described_in_the_answer_and_in_metadata(client: Connection) -> None:
     result = create(client, num_partitions=4, configs=(CreatableTopicConfig(name="retention.ms", value="1000"),))
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
     assert result.configs is not None
     configs = {config.name: (config.value, config.config_source) for config in result.configs}
     assert configs["retention.ms"] == ("1000", 1)
     assert configs["cleanup.policy"] == ("delete", 5)
+    options = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    response = metadata(client, "t", version=8, **options)
+    assert response.topics[0].topic_authorized_operations == 0b110111111000
+    assert response.cluster_authorized_operations == 0b1111110100000
     assert metadata(client, "t", version=12).topics[0].topic_id == result.topic_id
 
 

@@ -16,16 +16,12 @@ from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import StorageError
 
 
-def test_a_deadline_makes_a_turn(edge: Edge) -> None:
+def test_a_deadline_makes_a_turn_and_an_earlier_one_moves_the_timer(edge: Edge) -> None:
     with edge.wire() as wire:
         wire.ask(b"in 50")
         asked = edge.broker.times[-1]
         eventually(lambda: edge.broker.times[-1] >= asked + 50)
         assert edge.broker.times[-1] < asked + 5_000
-
-
-def test_an_earlier_deadline_moves_the_timer(edge: Edge) -> None:
-    with edge.wire() as wire:
         wire.ask(b"in 600000")
         wire.ask(b"in 20")
         turns = len(edge.broker.turns)
