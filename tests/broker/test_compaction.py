@@ -220,14 +220,14 @@ def test_tombstones_go_when_nothing_is_appended_any_more() -> None:
         log.produce(batch((b"k%d" % n, None)))
     log.produce(batch((b"z", b"v")))
     first = due(log)
-    finish(log, first)
     assert first is not None
+    finish(log, first)
     assert [value for _, _, value in pairs(log)] == [None] * 5 + [b"v"]
     dirty = DirtyPart(first.clean_to, first.tombstones_go_ms)
     assert dirty.due(log.partition, log.storage, NOW + 999) is None
     second = dirty.due(log.partition, log.storage, NOW + 1000)
-    assert finish(log, second, NOW + 1000) == first.clean_to
     assert second is not None
+    assert finish(log, second, NOW + 1000) == first.clean_to
     assert pairs(log) == [(10, b"z", b"v")]
     assert DirtyPart(second.clean_to, second.tombstones_go_ms).due(log.partition, log.storage, NOW + DAY) is None
 
