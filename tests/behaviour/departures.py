@@ -1,8 +1,8 @@
 """Known differences in random sequences: each rule is narrow and cites a row of docs/differences.md.
 
-`before` looks at the state and the command: some commands leave the two servers in different states, so what comes
-after them is not compared. `between` compares the answers: this answer differs, for that reason. Most end the
-sequence, too; those in `LOCAL` change nothing but the answer.
+`before` finds commands that leave the two servers in different states; later commands are not compared. `between` and
+`after` find the reason why two answers differ. Most differences end the sequence; those in `LOCAL` change only the
+answer.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.reconciliation import Reconciliation
 
 TOPICS = {"t": 6, "u": 3, "w": 60}
-"""Those of random sequences that commits name, and their partitions."""
+"""The topics that commits of random sequences name, and their number of partitions."""
 
 VOTED_ON = r" (protocol_name='[^']*'|metadata=\S+)"
-"""The fields of an answer that depend on the chosen protocol."""
+"""Fields of an answer that depend on the chosen protocol."""
 
 OF_TARGETS = ("beat", "join", "sync", "heartbeat", "list", "describe")
-"""Commands whose answers say something of a target, or that need one."""
+"""Commands that need a target assignment, or whose answers depend on one."""
 
 LOCAL = ("pending-static", "client-of-member", "who-assigned")
 
@@ -46,7 +46,7 @@ def _read(command: str) -> _Words:
 
 
 def before(world: ShardWorld, command: str) -> str:
-    """The difference that the command leads to, by what there is now; "" for none."""
+    """The difference to which the command leads in this state; "" for none."""
     words = _read(command)
     match words.verb:
         case "leave":
@@ -111,7 +111,7 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
 
 
 def after(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequence[str]) -> str:
-    """The same, for what only the world as it is after the command explains."""
+    """The same for differences that only the state after the command explains."""
     group = world.shard.running.groups.get(_read(command).group)
     chosen = [set(re.findall(r"protocol_name='([^']*)'", " ".join(lines))) for lines in (kafka, kohort)]
     if group is None or any(len(names) != 1 for names in chosen):
@@ -129,7 +129,7 @@ def _is_of_offsets_alone(world: ShardWorld, group_id: str) -> bool:
 
 
 def _of_heartbeat(world: ShardWorld, words: _Words, theirs: str, ours: str) -> str:
-    """The answer to a member that sends another epoch than its own, to which kohort sends the present state again."""
+    """kohort answers a heartbeat with a wrong epoch with the member's present state."""
     group = world.shard.consumers.groups.get(words.group)
     member_id = _member_id(world, words)
     if group is None or member_id not in group.members:
@@ -151,7 +151,7 @@ def _of_heartbeat(world: ShardWorld, words: _Words, theirs: str, ours: str) -> s
 
 
 def _is_refused_as_a_whole(words: _Words, theirs: Counter[str], ours: Counter[str]) -> bool:
-    """All partitions, as one of them is no longer the member's."""
+    """Kafka refuses the commit of all partitions because one of them is no longer the member's."""
     return "gen" in words.options and any(
         0 < ours[stale] < theirs[stale] and ours[stale] + ours["12"] <= theirs[stale]
         for stale in ("113", "22")
@@ -160,7 +160,7 @@ def _is_refused_as_a_whole(words: _Words, theirs: Counter[str], ours: Counter[st
 
 
 def _has_joined_again(world: ShardWorld, words: _Words) -> bool:
-    """Whether a member that speaks the classic protocol says a former generation: by joining it gave up what it had."""
+    """True if a member of the classic protocol names a former generation: joining again cost it its partitions."""
     group = world.shard.consumers.groups[words.group]
     member_id = _member_id(world, words)
     member = group.members.get(member_id)
@@ -175,7 +175,7 @@ def _epoch_in(answer: str) -> int:
 
 
 def errors(lines: Sequence[str]) -> list[str]:
-    """But 27, by which a member learns of a target."""
+    """All error codes except 27, with which a member learns of a new target."""
     return sorted(error for line in lines for error in re.findall(r"error=(-?\d+)", line) if error != "27")
 
 
@@ -184,7 +184,7 @@ def _without(field: str, lines: Sequence[str]) -> list[str]:
 
 
 def _own(words: _Words, lines: Sequence[str]) -> str:
-    """The answer to the command itself, behind those to what was parked before."""
+    """The answer to the command itself, without the answers to parked requests before it."""
     if words.verb == "delete-offsets":
         return " ".join(lines)
     name = words.names[0] if words.names else "operator"
@@ -193,12 +193,12 @@ def _own(words: _Words, lines: Sequence[str]) -> str:
 
 
 def _emptying(world: ShardWorld, words: _Words) -> str:
-    """A commit of nothing into a group that is not there, or the deletion of the last offset of one without members:
-    in Kafka there is a group of that name up to the next sweep."""
+    """After an empty commit to an unknown group, or the deletion of the last offset of a group without members, Kafka
+    has a group of that name until its next sweep."""
     if words.group in world.shard.running.groups or words.group in world.shard.consumers.groups or not words.group:
         return ""
     offsets = world.shard.hard.offsets.get(words.group, {})
-    # A server refuses places that there are not. What was committed by a topic's id has no name here.
+    # A server refuses unknown partitions. An offset that was committed by a topic's id has no topic name here.
     known = [(topic, index) for topic, index in offsets if not topic or index < TOPICS.get(topic, 0)]
     if words.verb == "delete-offsets":
         named = {tuple(place.rsplit("-", 1)) for place in words.names}
@@ -209,7 +209,7 @@ def _emptying(world: ShardWorld, words: _Words) -> str:
 
 
 def _is_kept(offset: str) -> bool:
-    """Whether this part of a commit is taken, of one that is not refused as a whole: metadata is long, or it is not."""
+    """True if this offset is stored, in a commit that is not refused as a whole."""
     topic, _, rest = offset.rpartition("-")
     index, _, value = rest.partition("=")
     return int(index) < TOPICS.get(topic, 0) and ":*" not in value

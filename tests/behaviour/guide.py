@@ -1,8 +1,8 @@
 """The course of a scenario in this process, as hints for its run over sockets.
 
-A server says nothing of a request that it parks. So the commands are run by a shard of this process first: which
-request is answered at once, and which ones after which command, is what the run over sockets waits for. Hints only
-shorten the waiting. An unexpected answer is found all the same, and so is a missing one.
+A server does not tell a client that it parks a request. So a shard in this process runs the commands first, and notes
+which requests are answered at once, and which after which command. The run over sockets waits for these answers.
+Hints only shorten the waiting: the run also finds unexpected and missing answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 from kohort.wire.schemas.join_group import JoinGroupResponse
 
 NEAR_MS = 500
-"""A deadline that fires so shortly before the end of a wait may be late on a real clock."""
+"""A deadline that fires in the last milliseconds of a wait may be late on a real clock."""
 
 
 @dataclass(slots=True)
@@ -36,12 +36,12 @@ class Hints:
     epochs: dict[int, int] = field(default_factory=dict)
     """The generation or member epoch that a request was answered with."""
     departs_at: int = -1
-    """The command with which the two servers' states part, and why."""
+    """The command after which the two servers have different states, and the reason."""
     departs_by: str = ""
     local: dict[int, str] = field(default_factory=dict)
     """Commands whose answers alone differ, and why."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Member ids that servers make, by how the run over sockets calls them."""
+    """The names, in the run over sockets, of member ids that servers make."""
 
 
 def hints_for(commands: Iterable[str]) -> Hints:
@@ -126,7 +126,7 @@ class Guide(ShardWorld):
         """The in-process runner's checks of the log."""
 
     def _print(self, text: str) -> None:
-        """Nobody reads it."""
+        """No test reads this output."""
 
 
 def label(labels: dict[str, str], name: str, number: int, member_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Which servers a scenario needs: its settings, and how much faster than in process time goes there."""
+"""The servers that a scenario needs: their settings, and how fast their time goes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 FACTOR = 1 / 3
-"""A second of a scenario, in seconds. With a smaller factor, an event that is due a second later would be lost in the
-noise."""
+"""The seconds that a second of a scenario takes. With a smaller factor, ordinary delays would exceed the distance of
+two events."""
 
 SLOWEST = 2
-"""The factor of the last repetitions: a busy machine loses a third of a second, and hardly two."""
+"""The factor of the last repetitions. A busy machine is often a third of a second late, and rarely two seconds."""
 
 TIMES = {
     "group.initial.rebalance.delay.ms": 3_000,
@@ -70,8 +70,8 @@ EXPIRING = Profile(
 """Kafka keeps offsets for a minute at least: here a retention of any length is one, by a factor of each scenario."""
 
 RESTARTED = Profile("restarted", others=_OFTEN, factor=1)
-"""What starts its servers again has them for itself meanwhile. Members' sessions begin with the start, and it takes a
-moment until it is known that the groups are there: time goes as fast as in process, or the moment would count more."""
+"""A scenario that restarts its servers uses them alone. Members' sessions begin with the start, before the groups are
+known to be loaded. In faster time, this delay would count more."""
 RESTARTED_PROMPT = replace(RESTARTED, name="restarted-prompt", others=_OFTEN | AT_ONCE, parked_s=0.25)
 
 BY_CONFIG = {
@@ -87,8 +87,8 @@ BY_CONFIG = {
 
 
 def profile_of(commands: Sequence[str], retention_minutes: int | None = None) -> Profile:
-    """`retention_minutes`: how long offsets are kept, where no setting says so, of one that waits for it: such run
-    beside the others. Raises KeyError where no servers have the settings."""
+    """`retention_minutes`: how long offsets are kept, for a scenario that waits for this time without a setting of it.
+    Raises KeyError if no servers have the settings."""
     words = [word for command in commands if command.startswith("config ") for word in command.split()[1:]]
     retention = [int(word.partition("=")[2]) for word in words if word.startswith("offsets_retention_minutes=")]
     if retention_minutes is not None:

@@ -39,7 +39,7 @@ class _Making:
         self.guide = Guide(prompt=True)
         self.commands: list[str] = []
         self.static: set[str] = set()
-        """Names that have an instance id, where not all have."""
+        """Names with an instance id, if only some have one."""
         self.say(SETTINGS)
         self.say("topics " + " ".join(f"{name}={count}" for name, count in TOPICS.items()))
 
@@ -56,7 +56,7 @@ def sequence(seed: int, length: int = 0) -> tuple[list[str], Hints, bool]:
     while len(made.commands) < steps + 2 and made.guide.hints.departs_at < 0:
         command = _in_full(made, next(story))
         if departures.before(made.guide, command) and made.random.random() < RARELY:
-            continue  # the servers part ways there, and nothing behind it is compared
+            continue  # the servers' states differ from there on, and nothing later is compared
         made.say(command)
         if made.guide.departed and (name := _alive(made)):
             made.say(_in_full(made, f"beat g {name}"))  # in Kafka a departure counts with the next heartbeat
@@ -81,8 +81,8 @@ def _alive(made: _Making) -> str:
 
 
 def _in_full(made: _Making, command: str) -> str:
-    """A heartbeat with id and instance id: what one of them said wrongly is not said again. Where members have a topic
-    each, every join names it."""
+    """Add id and instance id to a heartbeat, so that an earlier wrong one is not repeated. Add the member's own topic
+    to a join, if members have one each."""
     verb, *words = command.split()
     if verb == "join" and made.kind == "own" and "protocols=" not in command:
         return f"{command} protocols=range:{OWN[words[1]]}"
@@ -262,7 +262,7 @@ def _odd_of_consumer(made: _Making, name: str) -> str:
 
 
 def _settling(made: _Making) -> Iterator[str]:
-    """One change at a time, then everybody goes on until nothing moves; in between, what changes nothing."""
+    """One change at a time, then heartbeats until nothing moves, and requests that change nothing."""
     chance, guide = made.random, made.guide
     kinds = {name: chance.choice(("consumer", "static", "classic")) for name in "bcdef"} | {"a": "consumer"}
     made.static.update(name for name, kind in kinds.items() if kind == "static")

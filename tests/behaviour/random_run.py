@@ -26,16 +26,16 @@ from wire_world import Patience, WireWorld
 SETTINGS = {"group.consumer.max.session.timeout.ms": "600000"}
 AT_A_TIME = 12
 BRIEFLY = 1_000
-"""Up to so many sequences, what Java does to be fast later costs more than it brings."""
+"""Up to this number of sequences, Java's optimisation costs more time than it saves."""
 SHOWN = 10
-"""Findings that are made shorter and printed; of the others the number."""
+"""The number of findings that are shortened and printed."""
 HASTY = Patience(answer=2.0, parked=0.02, late=0.05)
 CALM = Patience(answer=4.0, parked=0.1, late=0.2, measured=True)
 SLOW = Patience(answer=8.0, parked=0.4, late=0.4, measured=True)
 AGAIN = (CALM, SLOW, SLOW, SLOW)
 """The plays of a sequence that differs. Two at least show a difference that is a finding."""
 PREPARED = 2
-"""Commands at the beginning that make the world, and stay."""
+"""The first commands make the world, and always stay."""
 
 Say = Callable[[str], None]
 _runs = count()
@@ -43,12 +43,10 @@ _runs = count()
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a sequence."""
-
     commands: Sequence[str]
     compared: int
     ended_by: str = ""
-    """The known difference behind which the servers' states are different."""
+    """The known difference after which the servers have different states."""
     at: int = -1
     """The command whose answers differ and should not."""
     kafka: Sequence[str] = ()
@@ -147,7 +145,7 @@ def _played_again(pair: Pair, seed: int) -> Result:
 
 
 def finding(pair: Pair, seed: int) -> str:
-    """ "" when the difference is none any more."""
+    """The shortest sequence with the difference, as text; "" if there is no difference any more."""
     commands, hints, exact = requests.sequence(seed)
     result = _compare(pair, commands, hints, exact, CALM)
     if result.at < 0:
@@ -172,7 +170,7 @@ def finding(pair: Pair, seed: int) -> str:
 
 
 def _is_alike(one: Result, other: Result) -> bool:
-    """Whether it is the same difference: of the same command, with the same errors."""
+    """True if the same command differs, with the same errors."""
     return one.commands[one.at] == other.commands[other.at] and all(
         errors(lines) == errors(others) for lines, others in ((one.kafka, other.kafka), (one.kohort, other.kohort))
     )
@@ -182,6 +180,6 @@ def _differs(pair: Pair, commands: Sequence[str], exact: bool) -> Result | None:
     try:
         hints = requests.replay(commands)
     except (AssertionError, KeyError, TypeError):
-        return None  # the rest makes no sense without what was left out
+        return None  # the other commands make no sense without those that are left out
     result = _compare(pair, commands, hints, exact, CALM)
     return result if result.at >= 0 else None

@@ -29,7 +29,7 @@ VARIES = "varies"
 
 DAYS_OF_KAFKA = 7 * 24 * 60
 LONG = {"commit_retention": DAYS_OF_KAFKA, "new_member_five_minutes": RETENTION_MINUTES}
-"""Files that wait for long without a setting that says so, and the minutes that offsets are kept in them."""
+"""Files that wait for long without a setting for it, and the minutes for which they keep offsets."""
 
 Transcripts = Mapping[str, Sequence[Sequence[str]]]
 """Of each server: the lines after each command."""
@@ -44,8 +44,8 @@ class Scenario:
 
     @property
     def own_topics(self) -> dict[str, int] | None:
-        """Topics that have to be there and are nobody else's, as the commands delete them; None where commands make
-        all of their topics, or share some with others."""
+        """Topics that exist before the first command and belong to this run alone, because commands delete them. None
+        if commands create all topics, or share some with other runs."""
         return {"t": 4, "u": 4} if any(command.startswith("topics-deleted") for command in self.commands) else None
 
     @property
@@ -54,7 +54,7 @@ class Scenario:
 
     @property
     def is_alone(self) -> bool:
-        """It starts the server again, or uses the group of no name, of which there is one a server."""
+        """True if it restarts the server, or uses the group without a name, of which a server has one."""
         return any(command.startswith("restart") or " ''" in command for command in self.commands)
 
     @property
@@ -82,8 +82,8 @@ class Known:
     ids: tuple[str, ...]
     differences: tuple[Difference, ...]
     varies: bool = False
-    """Which of these commands differ, and how, is not the same each time: it depends on hashes or on the clock. Errors
-    do not: both servers answer with the same ones, or with those of the example."""
+    """True if hashes or the clock decide which of these commands differ, and how. Errors never vary: both servers
+    answer with the same errors, or with those of the example."""
 
     def fits(self, found: Sequence[Difference]) -> bool:
         if not self.varies:
@@ -125,7 +125,7 @@ def rows_not_shown() -> dict[str, str]:
 
 
 def rows_shown() -> set[str]:
-    """Those that a scenario which is run names, or a comment of a recorded sequence."""
+    """The rows that a scenario on the wire names, or a comment of a recorded sequence."""
     skipped = not_run()
     lines = [line for path in SCENARIOS if path.stem not in skipped for line in parse(path.read_text("utf-8"))[0]]
     for path in SEQUENCES.glob("*.txt"):
@@ -173,8 +173,8 @@ def known() -> dict[str, Known]:
 
 
 def record(found: Mapping[str, Sequence[Difference]], ran: Iterable[str]) -> None:
-    """What was found of those that ran, besides what was found before where that varies. Of others what is recorded
-    stays, and so do all ids."""
+    """Record the differences of the scenarios that ran. Entries of others stay, and so do all ids, and the earlier
+    examples of an entry that varies."""
     entries = known()
     for name in ran:
         before, rows = entries.get(name, NOTHING), list(found.get(name, ()))

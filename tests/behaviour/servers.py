@@ -23,23 +23,23 @@ USUAL = {
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
 }
 OF_KOHORT = {"group.heartbeat.hold.enable": "false", "group.storm.rebalance.delay.ms": "0"}
-"""What Kafka does not have: heartbeats are answered at once, and rebalances in a row stay open for nobody."""
+"""Switch off what Kafka lacks: held heartbeats, and a longer rebalance after several in a row."""
 OF_KAFKA = {"group.consumer.assignor.offload.enable": "false"}
 
 
 Start = Callable[[Mapping[str, str]], Address]
-"""Starts a server with these settings besides its own, after it was stopped where it runs; on what it has stored."""
+"""Starts a server, on its stored data, with these settings besides its own. A running server is stopped first."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two running servers, and the topics that all runs share, on each."""
+    """Two running servers, with the topics that all runs share."""
 
     starts: Mapping[str, Start]
     addresses: dict[str, Address]
     shared: Mapping[str, Mapping[str, TopicSpec]]
     alone: Mapping[str, Lock] = field(default_factory=lambda: {"kafka": Lock(), "kohort": Lock()})
-    """Of each server: who holds it is the only one to start it again, or to use the group of no name."""
+    """For each server, a lock for restarts and for the group without a name."""
 
     def restart(self, server: str, settings: Mapping[str, str]) -> Address:
         self.addresses[server] = address = self.starts[server](settings)

@@ -1,7 +1,7 @@
 """Requests and their answers on a plain socket: kohort's codec, and no client around it.
 
-A `Wire` is one connection. Requests are sent without waiting; answers come in their order. What the server closes
-stays closed, and what was asked there is never answered.
+A `Wire` is one connection. Requests are sent without waiting; answers come in their order. A connection that the server
+closes stays closed, and its requests get no answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK = 1 << 16
 
 
 class Answer(NamedTuple):
-    """The answer to the request of that number; None where the connection was closed instead."""
+    """The answer to the request of that number; None if the server closed the connection instead."""
 
     number: int
     version: int
@@ -61,7 +61,7 @@ class Wire:
             self.close()
 
     def receive(self) -> list[Answer]:
-        """What has come; of a closed connection that nothing will come."""
+        """The answers that have arrived. If the connection is closed: None for each request that waits."""
         try:
             data = self._socket.recv(CHUNK)
         except OSError:
@@ -89,7 +89,7 @@ class Wire:
         return frame
 
     def call(self, request: Any, version: int, timeout_s: float = 30.0) -> Any:
-        """One request and its answer, where nothing else is on its way."""
+        """One request and its answer, on a connection without other requests."""
         self.send(0, request, version)
         while not self.closed:
             if not ready([self], timeout_s):
@@ -106,7 +106,7 @@ class Wire:
 
 
 def ready(wires: Iterable[Wire], timeout_s: float) -> list[Wire]:
-    """Those with something to receive, after so long at most."""
+    """The connections with data, after this time at most."""
     waiting = {wire.fileno(): wire for wire in wires}
     poll = select.poll()
     for descriptor in waiting:

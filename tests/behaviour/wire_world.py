@@ -211,11 +211,11 @@ class WireWorld(Commands):
             self.late_s += took
 
     def _query(self, request: Any, version: int) -> Any:
-        """What is always answered at once, and is no member's."""
+        """A request that is always answered at once, and that no member sends."""
         return self._wire("operator").call(request, version)
 
     def _wire(self, name: str) -> Wire:
-        """A connection of that client on which nothing waits."""
+        """A connection of that client without a waiting request."""
         known = self._wires.setdefault(name, [])
         for wire in known:
             if wire.is_idle:
