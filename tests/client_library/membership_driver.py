@@ -6,10 +6,38 @@ an AsyncMember does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kohort.client.membership.coordinator_requests import Ask, FindCoordinator
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
+from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
+
+TOPIC_ID = b"t" * 16
+
+
+def answer(
+    epoch: int = 1, assigned: Iterable[int] | None = None, *, interval: int = 3_000, error: int = 0
+) -> ConsumerGroupHeartbeatResponse:
+    """A heartbeat's answer, which assigns these partitions of the topic TOPIC_ID."""
+    assignment = None
+    if assigned is not None:
+        only = HeartbeatTopicPartitions(topic_id=TOPIC_ID, partitions=tuple(assigned))
+        assignment = HeartbeatAssignment(topic_partitions=(only,) if only.partitions else ())
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error, member_id="m", member_epoch=epoch, heartbeat_interval_ms=interval, assignment=assignment
+    )
+
+
+def joined(leader: str, metadata: bytes = b"", *, member_id: str = "a", **fields: Any) -> JoinGroupResponse:
+    """A member's JoinGroup is answered; a leader is the only member."""
+    only = JoinGroupResponseMember(member_id=member_id, metadata=metadata)
+    defaults = {"generation_id": 3, "protocol_name": "range", "members": (only,) if leader == member_id else ()}
+    return JoinGroupResponse(member_id=member_id, leader=leader, **(defaults | fields))
 
 
 class MembershipDriver:

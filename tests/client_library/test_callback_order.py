@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import pytest
-from membership_driver import EventDriver
+from membership_driver import EventDriver, joined
 
 from kohort.client.coordination.callback_order import (
     NO_GENERATION,
@@ -22,7 +22,7 @@ from kohort.client.coordination.callback_order import (
 from kohort.client.membership.classic import Lost, Membership, Settings
 from kohort.client.membership.coordinator_requests import Ended
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 T = TypeVar("T")
@@ -60,11 +60,7 @@ class World(EventDriver):
         self.prepare_and_join()
 
     def joined(self, generation: int = 1, leader: str = "b") -> None:
-        members = (JoinGroupResponseMember(member_id="a", metadata=b"m"),) if leader == "a" else ()
-        answer = JoinGroupResponse(
-            member_id="a", leader=leader, generation_id=generation, protocol_name="p", members=members
-        )
-        self.answer(answer)
+        self.answer(joined(leader, b"m", generation_id=generation, protocol_name="p"))
 
     def stable(self, generation: int = 1) -> None:
         self.joined(generation)

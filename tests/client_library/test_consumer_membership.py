@@ -4,11 +4,10 @@ error."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from membership_driver import MembershipDriver
+from membership_driver import TOPIC_ID, MembershipDriver, answer
 
 from kohort.client.membership.consumer import (
     Added,
@@ -23,45 +22,22 @@ from kohort.client.membership.consumer import (
     Waits,
 )
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
-from kohort.wire.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
-    HeartbeatTopicPartitions,
-)
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 SETTINGS = ConsumerSettings(
     "orders", "m", rebalance_timeout_ms=30_000, session_timeout_ms=10_000, request_timeout_ms=4_000
 )
-T = b"t" * 16
 
 
 def partitions(*numbers: int) -> frozenset[tuple[bytes, int]]:
-    return frozenset((T, number) for number in numbers)
+    return frozenset((TOPIC_ID, number) for number in numbers)
 
 
 def owned(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
-    """The numbers of T that the request says are owned."""
+    """The partitions that the request says are owned."""
     if request.topic_partitions is None:
         return None
     return [number for topic in request.topic_partitions for number in topic.partitions]
-
-
-def answer(
-    epoch: int = 1, assigned: Iterable[int] | None = None, *, interval: int = 3_000, error: int = 0
-) -> ConsumerGroupHeartbeatResponse:
-    assignment = None
-    if assigned is not None:
-        only = HeartbeatTopicPartitions(topic_id=T, partitions=tuple(assigned))
-        assignment = HeartbeatAssignment(topic_partitions=(only,))
-    return ConsumerGroupHeartbeatResponse(
-        throttle_time_ms=0,
-        error_code=error,
-        member_id="m",
-        member_epoch=epoch,
-        heartbeat_interval_ms=interval,
-        assignment=assignment,
-    )
 
 
 class Driver(MembershipDriver):

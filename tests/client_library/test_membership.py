@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from membership_driver import MembershipDriver
+from membership_driver import MembershipDriver, joined
 
 from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
@@ -43,14 +43,14 @@ def joining(**settings: Any) -> Driver:
 def syncing() -> Driver:
     """A member whose SyncGroup is under way; it does not lead."""
     driver = joining()
-    driver.respond(joined("a", leader="b"))
+    driver.respond(joined(leader="b"))
     driver.asked()
     return driver
 
 
 def stable(**settings: Any) -> Driver:
     driver = joining(**settings)
-    driver.respond(joined("a", leader="b"))
+    driver.respond(joined(leader="b"))
     request = driver.asked()
     assert isinstance(request, SyncGroupRequest)
     assert request.assignments == ()
@@ -60,11 +60,6 @@ def stable(**settings: Any) -> Driver:
     driver.heartbeat()
     assert driver.now == 0  # right after the sync, so that the coordinator has one to answer
     return driver
-
-
-def joined(member_id: str, leader: str, **fields: Any) -> JoinGroupResponse:
-    defaults: dict[str, Any] = {"generation_id": 3, "protocol_name": "range", "members": ()}
-    return JoinGroupResponse(member_id=member_id, leader=leader, **(defaults | fields))
 
 
 def refused(error: int, member_id: str = "") -> JoinGroupResponse:
@@ -82,10 +77,10 @@ def test_a_member_id_is_asked_for_and_used() -> None:
 
 def test_the_leader_assigns() -> None:
     driver = joining()
-    members = (JoinGroupResponseMember(member_id="a", metadata=b"s"),)
-    driver.respond(joined("a", leader="a", members=members))
+    driver.respond(joined("a", b"s"))
     [assign] = driver.take(Assign)
-    assert (assign.generation_id, assign.protocol, assign.members) == (3, "range", members)
+    assert (assign.generation_id, assign.protocol) == (3, "range")
+    assert assign.members == (JoinGroupResponseMember(member_id="a", metadata=b"s"),)
     driver.member.assign(2, {"a": b"of another generation"}, driver.now)
     driver.take()
     driver.member.assign(3, {"a": b"all"}, driver.now)
@@ -94,7 +89,7 @@ def test_the_leader_assigns() -> None:
 
 def test_a_leader_that_returned_skips_the_assignment() -> None:
     driver = joining(instance_id="i")
-    driver.respond(joined("a", leader="a", skip_assignment=True))
+    driver.respond(joined(leader="a", skip_assignment=True))
     request = driver.asked()
     assert isinstance(request, SyncGroupRequest)
     assert request.assignments == ()
@@ -174,7 +169,7 @@ def test_an_answer_that_does_not_come_costs_the_connection() -> None:
     assert driver.member.next_deadline() == 35_000  # a JoinGroup may be parked for the rebalance timeout
     driver.until_due()
     driver.take(FindCoordinator)
-    driver.respond(joined("a", leader="b"))
+    driver.respond(joined(leader="b"))
     driver.take()  # too late
 
 

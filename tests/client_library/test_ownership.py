@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from membership_driver import EventDriver
+from membership_driver import TOPIC_ID, EventDriver, answer, joined
 
 from kohort.client.assignors import ASSIGNORS, subscription_bytes
 from kohort.client.consumer.classic_ownership import ClassicOwnership
@@ -14,13 +14,8 @@ from kohort.client.membership.classic import Settings
 from kohort.client.membership.consumer import ConsumerSettings
 from kohort.wire.embedded import assignment_bytes, subscription_of
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
-    HeartbeatTopicPartitions,
-)
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
@@ -54,22 +49,13 @@ class World(EventDriver):
     # -- the classic protocol
 
     def joined(self, generation: int, *, leader: str = "other") -> None:
-        only = JoinGroupResponseMember(member_id="me", metadata=subscription_bytes(ASSIGNORS[self.assignor], ["t"]))
-        self.answer(
-            JoinGroupResponse(
-                error_code=0,
-                generation_id=generation,
-                protocol_type="consumer",
-                protocol_name=self.assignor,
-                leader=leader,
-                member_id="me",
-                members=(only,) if leader == "me" else (),
-            )
-        )
+        metadata = subscription_bytes(ASSIGNORS[self.assignor], ["t"])
+        fields = {"generation_id": generation, "protocol_type": "consumer", "protocol_name": self.assignor}
+        self.answer(joined(leader, metadata, **fields))
 
     def leads(self, generation: int, counts: dict[str, int]) -> None:
         """It joins as the leader, and divides topics of these sizes."""
-        self.joined(generation, leader="me")
+        self.joined(generation, leader="a")
         step = self.step()
         assert isinstance(step, CountPartitions)
         assert step.topics == ("t",)
@@ -173,7 +159,7 @@ def test_a_cooperative_member_out_of_reach_loses_all_with_its_session() -> None:
 def test_a_leader_divides_and_looks_after_the_sizes() -> None:
     world = classic()
     world.leads(1, {"t": 2})
-    assert [row.member_id for row in world.asked.request.assignments] == ["me"]  # type: ignore[union-attr]
+    assert [row.member_id for row in world.asked.request.assignments] == ["a"]  # type: ignore[union-attr]
     world.synced(0, 1)
     assert world.step() == Take(frozenset({T0, T1}))
     assert (world.ownership.watched_topics(), world.ownership.topics_missing()) == (("t",), False)
@@ -203,13 +189,10 @@ def test_a_leader_rejoins_once_for_a_topic_that_was_missing() -> None:
 # -- KIP-848
 
 
-ID = b"i" * 16
-
-
 def kip848() -> World:
     """It has been assigned t-0 and t-1, and does not know the topic's name."""
-    world = World(ConsumerOwnership(ConsumerSettings("g", "me", session_timeout_ms=SESSION)))
-    world.answer(told(1, 0, 1))
+    world = World(ConsumerOwnership(ConsumerSettings("g", "m", session_timeout_ms=SESSION)))
+    world.answer(answer(1, (0, 1)))
     assert world.step() == NameTopics(("t",))
     assert world.ownership.owned == {}
     return world
@@ -217,28 +200,16 @@ def kip848() -> World:
 
 def taking() -> World:
     world = kip848()
-    world.ownership.topics_named({ID: "t"})
+    world.ownership.topics_named({TOPIC_ID: "t"})
     assert world.step() == Take(frozenset({T0, T1}))
     assert world.ownership.owned == {T0: 1, T1: 1}
     assert world.step() == Wait()
     return world
 
 
-def told(epoch: int, *partitions: int) -> ConsumerGroupHeartbeatResponse:
-    rows = (HeartbeatTopicPartitions(topic_id=ID, partitions=partitions),) if partitions else ()
-    assignment = HeartbeatAssignment(topic_partitions=rows)
-    return ConsumerGroupHeartbeatResponse(
-        error_code=0, member_id="me", member_epoch=epoch, heartbeat_interval_ms=1_000, assignment=assignment
-    )
-
-
-def refused(error: int) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=error, member_epoch=0, heartbeat_interval_ms=0)
-
-
 def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
     world = taking()
-    world.answer(told(1, 0))
+    world.answer(answer(1, (0,)))
     step = world.step()
     assert step == GiveUp(frozenset({T1}))
     assert T1 in world.ownership.owned
@@ -252,17 +223,17 @@ def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
 
 def test_partitions_that_were_never_taken_are_given_up_in_silence() -> None:
     world = kip848()
-    world.answer(told(1))
+    world.answer(answer(1, ()))
     assert world.step() == Wait()
     assert world.lost == []
 
 
 def test_a_fenced_member_loses_all_and_comes_back_with_later_epochs() -> None:
     world = taking()
-    world.answer(refused(ErrorCode.FENCED_MEMBER_EPOCH))
+    world.answer(answer(0, error=ErrorCode.FENCED_MEMBER_EPOCH))
     assert (world.lost, dict(world.ownership.owned)) == ([{T0, T1}], {})
-    world.answer(told(5, 0))
+    world.answer(answer(5, (0,)))
     assert world.step() == Take(frozenset({T0}))
     assert world.ownership.owned == {T0: 5}
-    world.answer(refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    world.answer(answer(0, error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     assert world.step() == Over(ErrorCode.GROUP_AUTHORIZATION_FAILED)
