@@ -119,7 +119,7 @@ def test_pauses_moves_and_repeated_work() -> None:
     world.now = 9_000
     tally = found.tally({"a", "b"})
     assert (tally.paused_ms, tally.longest_pause_ms, tally.partitions_paused) == (1_500, 1_000, 2)
-    assert (tally.moves, tally.resumed, tally.needed) == (1, 1, 0)
+    assert (tally.moves, tally.resumed, tally.needed_moves) == (1, 1, 0)
     assert tally.repeated_ms == 2_000 + 3_000  # of 0 from the commit on, of 1 from its start
     assert tally.stable_ms == (1_000,)
     assert tally.settled
