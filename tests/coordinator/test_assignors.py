@@ -142,10 +142,8 @@ def test_nothing_could_be_passed_on_to_a_member_with_two_fewer(assignor: Assigno
 @drawn
 @given(group=groups(alike=True))
 def test_with_equal_subscriptions_no_more_moves_than_balance_needs(group: GroupSpec) -> None:
-    before, after = (
-        owners_of(group, {m.member_id: m.owned for m in group.members.values()}),
-        owners_of(group, UniformAssignor().assign(group)),
-    )
+    before = owners_of(group, {m.member_id: m.owned for m in group.members.values()})
+    after = owners_of(group, UniformAssignor().assign(group))
     had = Counter(before.values())
     least, extras = divmod(len(after), len(group.members))
     may_stay = sum(min(had[m], least) for m in group.members) + min(extras, sum(had[m] > least for m in group.members))

@@ -69,11 +69,8 @@ def test_every_command_and_option_has_its_entry(site: Path) -> None:
 
 def test_every_spark_option_has_its_entry(site: Path) -> None:
     page = text_of(site, "spark-options.html")
-    known = [
-        *names.SPARK,
-        *names.OWN,
-        *(f"kafka.{name}" for name in (*names.USED, *names.WITHOUT_EFFECT, *names.REFUSED)),
-    ]
+    of_kafka = (f"kafka.{name}" for name in (*names.USED, *names.WITHOUT_EFFECT, *names.REFUSED))
+    known = [*names.SPARK, *names.OWN, *of_kafka]
     assert [name for name in known if f"<code>{name}</code>" not in page] == []
 
 
