@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(path) for path in (TESTS.parent, TESTS / "coordinator", TESTS / "java", TESTS / "peers")]
+sys.path[:0] = [
+    str(path) for path in (TESTS.parent, TESTS / "coordinator", TESTS / "fuzz", TESTS / "java", TESTS / "peers")
+]
 
 import java_libraries  # noqa: E402
 import random_run  # noqa: E402

@@ -7,6 +7,7 @@ out as long as the rest still differs. What remains is printed as a scenario, wi
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from itertools import count
 import random_requests as requests
 from bench import _kafka as apache
 from departures import LOCAL, after, between, errors
+from fuzz_shrink import fewer
 from guide import Guide, Hints
 from pulse import pulse_of
 from scenario_files import SERVERS, documented
@@ -150,20 +152,18 @@ def finding(pair: Pair, seed: int) -> str:
     result = _compare(pair, commands, hints, exact, CALM)
     if result.at < 0:
         return ""
-    kept = list(commands[: result.at + 1])
-    size = max(1, (len(kept) - PREPARED) // 2)
-    while size:
-        start = PREPARED
-        while start < len(kept):
-            fewer = kept[:start] + kept[start + size :]
-            shorter = _differs(pair, fewer, exact)
-            if shorter is not None and _is_alike(shorter, result):
-                kept, result = fewer[: shorter.at + 1], shorter
-            else:
-                start += size
-        size //= 2
+
+    def differs(kept: list[str]) -> bool:
+        nonlocal result
+        shorter = _differs(pair, [*commands[:PREPARED], *kept], exact)
+        if shorter is None or not _is_alike(shorter, result):
+            return False
+        result = shorter
+        return True
+
+    fewer(commands[PREPARED : result.at + 1], differs, math.inf)
     lines = [f"seed {seed} ({requests.KINDS[seed % len(requests.KINDS)]}): not explained; the shortest sequence:"]
-    lines += [f"    {command}" for command in kept]
+    lines += [f"    {command}" for command in result.commands[: result.at + 1]]
     lines += [f"      kafka  {line}" for line in result.kafka or ("nothing",)]
     lines += [f"      kohort {line}" for line in result.kohort or ("nothing",)]
     return "\n".join(lines)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 from bench import _kafka as apache
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from micro_batches import until
 
 from kohort.spark.history import history
 from kohort.spark.history.store import Store
@@ -26,14 +25,6 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "group.consumer.assignment.interval.ms": "0",
 }
-WAIT_S = 60.0
-
-
-def until(what: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, "timed out"
-    return found
 
 
 class Members:

@@ -16,14 +16,9 @@ from kohort.client.coordination.token_topic import Overtaken
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 
 
-@pytest.fixture(scope="module")
-def servers(servers_of_kafka: str) -> str:
-    return servers_of_kafka
-
-
 @pytest.fixture
-def cluster(servers: str) -> Iterator[Cluster]:
-    with Cluster(servers) as client:
+def cluster(servers_of_kafka: str) -> Iterator[Cluster]:
+    with Cluster(servers_of_kafka) as client:
         yield client
 
 
@@ -34,26 +29,29 @@ async def led(servers: str, group: str, **settings: Any) -> int:
     raise AssertionError
 
 
-def test_generations_begin_anew_and_say_so_in_their_type(servers: str, cluster: Cluster) -> None:
-    first = asyncio.run(led(servers, "plain"))
+def test_generations_begin_anew_and_say_so_in_their_type(servers_of_kafka: str, cluster: Cluster) -> None:
+    first = asyncio.run(led(servers_of_kafka, "plain"))
     assert isinstance(first, GroupToken)
     cluster.delete_group("plain")
-    assert asyncio.run(led(servers, "plain")) == first
+    assert asyncio.run(led(servers_of_kafka, "plain")) == first
 
 
-def test_tokens_of_a_topic_grow_over_deletion(servers: str, cluster: Cluster) -> None:
+def test_tokens_of_a_topic_grow_over_deletion(servers_of_kafka: str, cluster: Cluster) -> None:
     tokens = []
     for _ in range(3):
-        tokens.append(asyncio.run(led(servers, "numbered", token_topic="tokens")))
+        tokens.append(asyncio.run(led(servers_of_kafka, "numbered", token_topic="tokens")))
         cluster.delete_group("numbered")
     assert tokens == [1, 2, 3]
     assert all(isinstance(token, LastingToken) for token in tokens)
-    assert asyncio.run(led(servers, "another", token_topic="tokens")) == 1
+    assert asyncio.run(led(servers_of_kafka, "another", token_topic="tokens")) == 1
 
 
-def test_leaders_of_two_clients_have_tokens_in_order(servers: str) -> None:
+def test_leaders_of_two_clients_have_tokens_in_order(servers_of_kafka: str) -> None:
     async def story() -> list[int]:
-        async with lead(servers, "two", token_topic="tokens") as a, lead(servers, "two", token_topic="tokens") as b:
+        async with (
+            lead(servers_of_kafka, "two", token_topic="tokens") as a,
+            lead(servers_of_kafka, "two", token_topic="tokens") as b,
+        ):
             while not (a.term or b.term):
                 await asyncio.sleep(0.01)
             leader, other = (a, b) if a.term else (b, a)
@@ -68,13 +66,13 @@ def test_leaders_of_two_clients_have_tokens_in_order(servers: str) -> None:
     assert first < second
 
 
-def test_whoever_is_overtaken_gets_no_token(servers: str, cluster: Cluster) -> None:
+def test_whoever_is_overtaken_gets_no_token(servers_of_kafka: str, cluster: Cluster) -> None:
     """Many at once: no token twice, each larger than those that were known when it was asked for."""
     taken: list[tuple[int, int]] = []
     failures: list[Exception] = []
 
     def take() -> None:
-        with Cluster(servers) as client:
+        with Cluster(servers_of_kafka) as client:
             for _ in range(5):
                 known = max((token for _, token in taken), default=0)
                 try:
