@@ -124,6 +124,7 @@ def test_group_offsets_come_as_typed_columns_and_bad_reads_are_refused(
             source(spark, server, **options).count()
 
 
+@pytest.mark.timeout(400)
 def test_a_stream_over_restarts_growth_and_losses(
     spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
