@@ -16,12 +16,11 @@ from kohort.client.cluster import Cluster
 from kohort.client.records.partitioner import partition_for_key
 from kohort.spark.options.sink import SinkOptions, parse_sink
 from kohort.spark.sink.data_sink import DeliveryFailed, _Sender, write
-from kohort.spark.sink.rows import Columns
 from kohort.testing import KohortServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-VALUES = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
+VALUES = frozenset({"value"})
 
 
 def save(frame: Any, server: KohortServer, **options: str) -> None:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -39,36 +38,16 @@ GROUP BY partition
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """Mean minutes. `month` None: the whole year; `carrier` None: all of them together."""
-
-    carrier: str | None
-    month: int | None
-    departure: float
-    arrival: float
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """The files' contents for one partition of the topic."""
-
-    rows: int
-    offsets: int
-    """Distinct ones."""
-    end: int
-    """The largest offset and one."""
-    checksum: int
-
-
-def delays(spark: Any, parquet: Path) -> list[Delay]:
+def delays(spark: Any, parquet: Path) -> list[Any]:
+    """Rows of mean minutes. `month` None: the whole year; `carrier` None: all of them together."""
     found = spark.sql(DELAYS, rows=spark.read.parquet(str(parquet))).collect()
-    return [Delay(row.carrier, row.month, row.departure, row.arrival) for row in found if row.arrival is not None]
+    return [row for row in found if row.arrival is not None]
 
 
-def contents(spark: Any, parquet: Path) -> dict[int, Contents]:
+def contents(spark: Any, parquet: Path) -> dict[int, Any]:
+    """For each partition of the topic a row of CONTENTS."""
     found = spark.sql(CONTENTS, rows=spark.read.parquet(str(parquet))).collect()
-    return {row.partition: Contents(row.rows, row.offsets, row.last + 1, row.checksum) for row in found}
+    return {row.partition: row for row in found}
 
 
 class Spark:

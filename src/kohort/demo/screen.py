@@ -6,15 +6,18 @@ It fits 80 columns, and works in a pipe (no bars, no colours) and in encodings w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 INDENT = "   "
+
+Advance = Callable[[str, int], None]
+"""Sets the bar of a name."""
 
 
 class Screen:
@@ -51,7 +54,7 @@ class Screen:
         self._print(f"{INDENT}{mark} {escape(text)}")
 
     @contextmanager
-    def bars(self, **totals: int) -> Iterator[Bars]:
+    def bars(self, **totals: int) -> Iterator[Advance]:
         """A bar for each name, up to its total; removed when the block ends."""
         progress = Progress(
             TextColumn(INDENT + "{task.description:9}"),
@@ -63,21 +66,11 @@ class Screen:
             disable=not self._console.is_terminal,
         )
         with progress:
-            yield Bars(progress, {name: progress.add_task(name, total=total) for name, total in totals.items()})
+            tasks = {name: progress.add_task(name, total=total) for name, total in totals.items()}
+            yield lambda name, completed: progress.update(tasks[name], completed=completed)
 
     def _print(self, markup: str) -> None:
         self._console.print(markup, soft_wrap=True)
-
-
-class Bars:
-    """Bars on the screen, by their names."""
-
-    def __init__(self, progress: Progress, tasks: dict[str, TaskID]) -> None:
-        self._progress = progress
-        self._tasks = tasks
-
-    def set(self, name: str, completed: int) -> None:
-        self._progress.update(self._tasks[name], completed=completed)
 
 
 class _Rate(ProgressColumn):

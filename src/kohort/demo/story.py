@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError as DeliveryError
 from confluent_kafka import Message, Producer
@@ -26,8 +27,8 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.demo.flights import FLIGHTS, checksum, flights_file, read_flights
 from kohort.demo.handover import Handover, HandoverFailed
-from kohort.demo.lake import Delay, Spark, contents, delays
-from kohort.demo.screen import Bars, Screen
+from kohort.demo.lake import Spark, contents, delays
+from kohort.demo.screen import Advance, Screen
 from kohort.demo.server_process import ServerFailed, ServerProcess
 from kohort.demo.worker import Options
 from kohort.demo.workers import Workers
@@ -162,18 +163,18 @@ class Story:
             }
         )
         size = 0
-        with self._screen.bars(produced=self._records) as bars, _purged_on_failure(producer):
+        with self._screen.bars(produced=self._records) as advance, _purged_on_failure(producer):
             for count, flight in enumerate(read_flights(self._records), 1):
                 _produce(producer, flight.key, flight.value)
                 size += len(flight.value)
                 self._checksum += checksum(flight.value)
                 if not count % 1000:
                     producer.poll(0)
-                    bars.set("produced", count - len(producer))
+                    advance("produced", count - len(producer))
                     interrupts.check()
             while producer.flush(0.1):
                 interrupts.check()
-                bars.set("produced", self._records - len(producer))
+                advance("produced", self._records - len(producer))
         if failed:
             raise DemoFailed(f"{len(failed)} records could not be produced: {failed[0]}")
         return size
@@ -186,7 +187,7 @@ class Story:
         where, pace = (self._bootstrap, WORKERS_GROUP, TOPIC), self._records / READING_S
         options = [Options(name, *where, pace, SESSION_TIMEOUT_MS) for name in WORKERS]
         workers = self._started.enter_context(Workers(options, self._directory))
-        with self._screen.bars(workers=self._records, spark=self._records) as bars:
+        with self._screen.bars(workers=self._records, spark=self._records) as advance:
             handover = Handover(
                 workers,
                 WORKERS,
@@ -195,23 +196,23 @@ class Story:
                 TOPIC,
                 self._ends,
                 tell=self._screen.at,
-                advance=lambda committed: bars.set("workers", committed),
+                advance=lambda committed: advance("workers", committed),
             )
             handover.start()
             self._started.callback(handover.stop)
-            summary = self._ingest(bars)
+            summary = self._ingest(advance)
             handover.wait()
         workers.stop()
         self._tell_hand_over(handover)
         return handover, summary
 
-    def _ingest(self, bars: Bars) -> IngestSummary:
+    def _ingest(self, advance: Advance) -> IngestSummary:
         local = {"spark.local.dir": str(self._directory / "spark"), "spark.sql.warehouse.dir": str(self._directory)}
         self._spark = spark = self._started.enter_context(Spark("kohort demo", self._directory / "spark.log", local))
         self._screen.at(time.time(), "Spark's session is up")
 
         def progressed(progress: IngestProgress) -> None:
-            bars.set("spark", progress.rows)
+            advance("spark", progress.rows)
             done = f"batch {progress.batch + 1}: {progress.rows:,} rows, lag {progress.lag:,}"
             self._screen.at(time.time(), f"Spark has finished {done}")
 
@@ -271,7 +272,7 @@ class Story:
         checks = {
             f"Parquet rows = records produced: {rows:,} = {self._records:,}": rows == self._records,
             f"no record twice: {offsets:,} different offsets": offsets == rows,
-            "each partition complete up to the end of its log": {p: part.end for p, part in held.items()}
+            "each partition complete up to the end of its log": {p: part.last + 1 for p, part in held.items()}
             == {p: end for p, end in self._ends.items() if end},
             "checksum of the values in Parquet = that of the flights": sum(part.checksum for part in held.values())
             == self._checksum,
@@ -341,7 +342,7 @@ def _produce(producer: Producer, key: str, value: bytes) -> None:
             interrupts.check()
 
 
-def _delay_rows(found: list[Delay]) -> list[list[str]]:
+def _delay_rows(found: list[Any]) -> list[list[str]]:
     """A row for each carrier, the most punctual first, and one for all of them together."""
     by_month = {(delay.carrier, delay.month): delay for delay in found}
     years = [delay for delay in found if delay.month is None]

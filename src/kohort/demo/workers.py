@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -17,18 +17,12 @@ from kohort.demo.worker import Options
 STOP_S = 10.0
 
 
-class Said(NamedTuple):
-    """An event of a worker; None for its end."""
-
-    worker: str
-    event: dict[str, Any] | None
-
-
 class Workers:
     """Runs for the duration of the block: one process for each of `options`."""
 
     def __init__(self, options: list[Options], logs: Path) -> None:
-        self.said: queue.Queue[Said] = queue.Queue()
+        self.said: queue.Queue[tuple[str, dict[str, Any] | None]] = queue.Queue()
+        """Workers with their events; None for a worker's end."""
         self._options = options
         self._logs = logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -60,9 +54,9 @@ class Workers:
         assert process.stdout is not None
         for line in process.stdout:
             if line.endswith(b"\n"):  # a killed worker may leave half a line
-                self.said.put(Said(name, json.loads(line)))
+                self.said.put((name, json.loads(line)))
         process.wait()
-        self.said.put(Said(name, None))
+        self.said.put((name, None))
 
     def log(self, name: str) -> Path:
         """The worker's stderr."""

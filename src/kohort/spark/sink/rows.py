@@ -7,7 +7,6 @@ Source: Spark's `KafkaWriter` (columns, types), Kafka's `ProducerRecord` and `Re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 """The arguments of `Producer.produce`."""
 
+Columns = frozenset[str]
+"""The names of the columns to read; others are ignored."""
+
 PART_BYTES = 4 * 1024 * 1024
 """The size of the parts in which a batch is converted to Python objects."""
 
@@ -39,19 +41,8 @@ class RowError(ValueError):
     """A row cannot be a record; the message names the column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which optional columns the DataFrame has."""
-
-    key: bool
-    topic: bool
-    partition: bool
-    headers: bool
-    timestamp: bool
-
-
 def check(schema: StructType, topic: str | None) -> Columns:
-    """Check a DataFrame's columns. The option `topic` overrides the column. Raises SchemaError."""
+    """The DataFrame's columns that count. The option `topic` overrides the column. Raises SchemaError."""
     fields = {field.name: field.dataType for field in schema.fields}
     if "value" not in fields:
         raise SchemaError(f"there is no column value; the columns are {', '.join(fields) or 'none'}")
@@ -73,7 +64,7 @@ def check(schema: StructType, topic: str | None) -> Columns:
             f"column headers is of type {fields['headers'].simpleString()}; "
             "it must be array<struct<key:string,value:binary>>"
         )
-    return Columns("key" in fields, topic is None, "partition" in fields, "headers" in fields, "timestamp" in fields)
+    return frozenset(fields) & {*wanted, "headers"}
 
 
 def _is_headers_type(kind: DataType) -> bool:
@@ -94,11 +85,11 @@ def _part(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterato
     """The rows one after the other, with only the columns that the DataFrame has."""
     count = batch.num_rows
     values = _bytes(batch.column("value"))
-    keys = _bytes(batch.column("key")) if columns.key else [None] * count
-    topics = batch.column("topic").to_pylist() if columns.topic else [topic] * count
-    partitions = batch.column("partition").to_pylist() if columns.partition else None
-    headers = batch.column("headers").to_pylist() if columns.headers else None
-    timestamps = _millis(batch.column("timestamp")) if columns.timestamp else None
+    keys = _bytes(batch.column("key")) if "key" in columns else [None] * count
+    topics = batch.column("topic").to_pylist() if "topic" in columns else [topic] * count
+    partitions = batch.column("partition").to_pylist() if "partition" in columns else None
+    headers = batch.column("headers").to_pylist() if "headers" in columns else None
+    timestamps = _millis(batch.column("timestamp")) if "timestamp" in columns else None
     for row, (name, value, key) in enumerate(zip(topics, values, keys, strict=True)):
         if name is None:
             raise RowError("column topic is null in a row; give every row a topic, or set the option topic")
