@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from kohort.cli.interrupt import interrupts
 from kohort.demo.flights import SQL_SCHEMA
@@ -51,7 +51,7 @@ def contents(spark: Any, parquet: Path) -> dict[int, Any]:
 
 
 class Spark:
-    """A session and its Java process for the duration of the block.
+    """A session and its Java process: `start`, and `stop` in any case.
 
     All calls of the session run in one thread. So an interrupt ends the caller's wait, and neither a call of PySpark,
     which would leave a stack trace, nor a Java process that is just starting. PySpark leaves the Java of a stopped
@@ -60,7 +60,7 @@ class Spark:
 
     def __init__(self, app_name: str, log: Path, config: dict[str, str]) -> None:
         self.stopping = threading.Event()
-        """Set when the block ends, for work that can end early."""
+        """Set by `stop`, for work that can end early."""
         self._app_name = app_name
         self._log = log
         self._config = config
@@ -79,14 +79,9 @@ class Spark:
             wait((future,), LOOK_EVERY_S)
         return future.result()
 
-    def __enter__(self) -> Self:
-        try:
-            with _stderr_to(self._log):
-                self._result_of(self._start)
-        except BaseException:
-            self.stop()
-            raise
-        return self
+    def start(self) -> None:
+        with _stderr_to(self._log):
+            self._result_of(self._start)
 
     def _start(self) -> None:
         self._session = spark_session(self._app_name, config=self._config)
@@ -104,9 +99,6 @@ class Spark:
             _end_java(gateway)
             SparkContext._gateway = SparkContext._jvm = None
         self._thread.shutdown()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def _end_java(gateway: Any) -> None:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from kohort.cli.interrupt import interrupts
 
@@ -27,7 +27,7 @@ class ServerFailed(RuntimeError):
 
 
 class ServerProcess:
-    """Runs for the duration of the block. Its log is `log`, one JSON object a line."""
+    """`start`, and `stop` in any case. Its log is `log`, one JSON object a line."""
 
     def __init__(self, data_dir: Path, log: Path, settings: dict[str, str]) -> None:
         self.log = log
@@ -44,7 +44,8 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start the server, and return when it is ready. Raises ServerFailed."""
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kohort.demo.server_process", *self._arguments],
@@ -56,14 +57,6 @@ class ServerProcess:
                 # Ctrl-C must reach only the parent, which stops the server last.
                 process_group=0,
             )
-        try:
-            self._await_ready()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def _await_ready(self) -> None:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             ended = self._process.poll() is not None
@@ -81,6 +74,8 @@ class ServerProcess:
         return "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-5:])
 
     def stop(self) -> None:
+        if not hasattr(self, "_process"):
+            return
         assert self._process.stdin is not None
         self._process.terminate()
         try:
@@ -89,9 +84,6 @@ class ServerProcess:
             self._process.kill()
             self._process.wait()
         self._process.stdin.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def _stop_when_stdin_ends() -> None:

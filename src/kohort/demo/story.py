@@ -119,13 +119,18 @@ class Story:
         self._say_what_next(keep)
         return passed
 
+    def _start(self, part: ServerProcess | Workers | Handover | Spark) -> None:
+        """Start a part of the demo. It is stopped at the end of the story, also if its start fails."""
+        self._started.callback(part.stop)
+        part.start()
+
     # -- chapters
 
     def _start_server(self) -> None:
         self._screen.chapter("A server, in a fresh data directory")
         settings = {"group.initial.rebalance.delay.ms": "1000"}
         server = ServerProcess(self._directory / "server", self._directory / "server.log", settings)
-        self._started.enter_context(server)
+        self._start(server)
         self._bootstrap = server.bootstrap_servers
         self._screen.say(f"kohort serve (process {server.pid}) is ready at {self._bootstrap},")
         self._screen.say(f"after {server.ready['took_ms']} ms; its data: {server.ready['data_dir']}")
@@ -186,7 +191,8 @@ class Story:
         self._screen.start_clock()
         where, pace = (self._bootstrap, WORKERS_GROUP, TOPIC), self._records / READING_S
         options = [Options(name, *where, pace, SESSION_TIMEOUT_MS) for name in WORKERS]
-        workers = self._started.enter_context(Workers(options, self._directory))
+        workers = Workers(options, self._directory)
+        self._start(workers)
         with self._screen.bars(workers=self._records, spark=self._records) as advance:
             handover = Handover(
                 workers,
@@ -198,8 +204,7 @@ class Story:
                 tell=self._screen.at,
                 advance=lambda committed: advance("workers", committed),
             )
-            handover.start()
-            self._started.callback(handover.stop)
+            self._start(handover)
             summary = self._ingest(advance)
             handover.wait()
         workers.stop()
@@ -208,7 +213,8 @@ class Story:
 
     def _ingest(self, advance: Advance) -> IngestSummary:
         local = {"spark.local.dir": str(self._directory / "spark"), "spark.sql.warehouse.dir": str(self._directory)}
-        self._spark = spark = self._started.enter_context(Spark("kohort demo", self._directory / "spark.log", local))
+        self._spark = spark = Spark("kohort demo", self._directory / "spark.log", local)
+        self._start(spark)
         self._screen.at(time.time(), "Spark's session is up")
 
         def progressed(progress: IngestProgress) -> None:

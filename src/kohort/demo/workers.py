@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ STOP_S = 10.0
 
 
 class Workers:
-    """Runs for the duration of the block: one process for each of `options`."""
+    """One process for each of `options`: `start`, and `stop` in any case."""
 
     def __init__(self, options: list[Options], logs: Path) -> None:
         self.said: queue.Queue[tuple[str, dict[str, Any] | None]] = queue.Queue()
@@ -28,14 +28,9 @@ class Workers:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._readers: list[threading.Thread] = []
 
-    def __enter__(self) -> Self:
-        try:
-            for options in self._options:
-                self._start(options)
-        except BaseException:
-            self.stop()
-            raise
-        return self
+    def start(self) -> None:
+        for options in self._options:
+            self._start(options)
 
     def _start(self, options: Options) -> None:
         with self.log(options.name).open("wb") as errors:
@@ -82,6 +77,3 @@ class Workers:
         for process in self._processes.values():
             assert process.stdout is not None
             process.stdout.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
