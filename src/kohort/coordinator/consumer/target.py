@@ -155,7 +155,7 @@ class Targets:
         epoch = epoch_value(group.epoch + 1, self.hash(group))
         self._consumers.emit(consumer_group_record(group.group_id, epoch))
 
-    # -- by whom
+    # -- which assignor computes it
 
     def _make(self, group: ConsumerGroup, now: Millis) -> None:
         spec = self._spec(group)
