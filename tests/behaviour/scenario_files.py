@@ -3,7 +3,7 @@ differ.
 
 `not_run.txt` has a line for each file that a client cannot show: its name and the reason. `differences.txt` has an
 entry for each file in which Kafka and kohort differ: the ids of the differences in docs/differences.md, and each
-command whose answers are not the same with what both answer; `varies` behind the ids says that this is an example.
+command whose answers are not the same, with both answers. With `varies` behind the ids, it has only the errors of both.
 `make peers-behaviour RECORD=yes` writes what they answer now; the ids are written by hand.
 """
 
@@ -76,6 +76,10 @@ class Difference:
         found = {server: [line for line in self.lines if line.startswith(server)] for server in SERVERS}
         return tuple(frozenset(re.findall(r"error=(-?\d+)", " ".join(found[server]))) for server in SERVERS)
 
+    def example(self) -> Difference:
+        """What is recorded of it where answers vary: the lines with errors."""
+        return Difference(self.command, tuple(line for line in self.lines if "error=" in line))
+
 
 @dataclass(frozen=True)
 class Known:
@@ -83,7 +87,7 @@ class Known:
     differences: tuple[Difference, ...]
     varies: bool = False
     """True if hashes or the clock decide which of these commands differ, and how. Errors never vary: both servers
-    answer with the same errors, or with those of the example."""
+    answer with the same errors, or with the recorded ones."""
 
     def fits(self, found: Sequence[Difference]) -> bool:
         if not self.varies:
@@ -174,12 +178,13 @@ def known() -> dict[str, Known]:
 
 def record(found: Mapping[str, Sequence[Difference]], ran: Iterable[str]) -> None:
     """Record the differences of the scenarios that ran. Entries of others stay, and so do all ids, and the earlier
-    examples of an entry that varies."""
+    errors of an entry that varies."""
     entries = known()
     for name in ran:
         before, rows = entries.get(name, NOTHING), list(found.get(name, ()))
         if before.varies:
             rows += [row for row in before.differences if row.command not in {row.command for row in rows}]
+            rows = list(dict.fromkeys(row.example() for row in rows))
         entries.pop(name, None)
         if rows:
             entries[name] = Known(before.ids, tuple(rows), before.varies)
