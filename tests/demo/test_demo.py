@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import pytest
-from bench._process import wait_until
 from rich.console import Console
 
 from kohort.demo.flights import FLIGHTS, checksum, read_flights
@@ -24,6 +25,13 @@ from kohort.demo.screen import Screen
 pytestmark = pytest.mark.timeout(300)  # two JVMs and five processes of Python start
 
 COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "demo", "--records", "20000"]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} after {seconds} s"
+        time.sleep(0.05)
 
 
 class Demo:
