@@ -33,10 +33,10 @@ from kohort.cli.connect import (
 from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import App
 from kohort.cli.output import plural
-from kohort.client.cluster import Cluster, Isolation
+from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
 from kohort.client.records import FetchedRecord, next_position, records
-from kohort.client.records.partition_leaders import FetchedPartition
+from kohort.client.records.partition_leaders import FetchedPartition, Isolation
 from kohort.wire.errors import ErrorCode
 
 app = App()

@@ -30,11 +30,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self, Unpack
 
 from kohort.client.admin.groups import Committed
-from kohort.client.cluster import Cluster, Isolation
+from kohort.client.cluster import Cluster
 from kohort.client.consumer.lookups import Lookups
 from kohort.client.consumer.options import ConsumerOptions, checked, wanted
 from kohort.client.consumer.ownership import Partitions
@@ -42,7 +42,7 @@ from kohort.client.consumer.session import ConsumerSession
 from kohort.client.errors import Closed, Misuse, NotOwned, server_error
 from kohort.client.membership.driver import clock_ms
 from kohort.client.metadata import TopicPartition
-from kohort.client.records.partition_leaders import FetchedPartition, GroupMember
+from kohort.client.records.partition_leaders import FetchedPartition, FetchOptions, GroupMember, Isolation
 from kohort.client.security.security import Security
 from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
@@ -198,13 +198,7 @@ class GroupConsumer:
         return await self._lookups.run(lambda cluster: cluster.offsets(places, at, isolation=isolation))
 
     async def fetch(
-        self,
-        positions: Mapping[TopicPartition, int],
-        *,
-        max_wait_ms: int = 500,
-        max_bytes: int = 52_428_800,
-        partition_max_bytes: int = 1_048_576,
-        isolation: Isolation = "read_uncommitted",
+        self, positions: Mapping[TopicPartition, int], **options: Unpack[FetchOptions]
     ) -> list[FetchedPartition]:
         """Fetch from a position of each partition, which must be owned (else NotOwned); as `Cluster.fetch`.
 
@@ -215,16 +209,7 @@ class GroupConsumer:
         since = self.owned
         await self._check_owned("fetch", positions, since)
         reader = self.reader
-        fetched = await self._fetches.run(
-            lambda cluster: cluster.fetch(
-                positions,
-                max_wait_ms=max_wait_ms,
-                max_bytes=max_bytes,
-                partition_max_bytes=partition_max_bytes,
-                isolation=isolation,
-                as_member=reader,
-            )
-        )
+        fetched = await self._fetches.run(lambda cluster: cluster.fetch(positions, as_member=reader, **options))
         owned = self.owned
         return [
             one
@@ -261,9 +246,7 @@ class GroupConsumer:
         self._enter("async with")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- inside

@@ -30,7 +30,6 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.client.concurrency.loop_thread import LoopThread
@@ -112,9 +111,7 @@ class BlockingCoordinator(Callbacks):
         self._enter("with")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- in the application's threads

@@ -42,7 +42,6 @@ not is removed from the group, and its next call joins anew.
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import Any, Self
 
 from kohort.client.concurrency.callback import limited
@@ -132,9 +131,7 @@ class Coordinator(Callbacks):
         self._enter("async with")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- inside

@@ -32,7 +32,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from kohort.client.cluster import Cluster
@@ -159,13 +158,11 @@ class Election(Coordinator, Generic[AnyToken]):
         self._task.add_done_callback(lambda _: self._end())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
-        await super().__aexit__(kind, error, trace)
+        await super().__aexit__(*raised)
 
     async def _take_part(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from kohort.client.admin.configs import ResourceType, describe_configs
 from kohort.client.admin.topics import create_topic, topics
 from kohort.client.errors import KafkaError, ServerError, TimedOut, check
 from kohort.client.records.fetched_records import next_position, records
-from kohort.client.records.partition_leaders import EARLIEST, LATEST, Fetching, FetchLimits, list_offsets
+from kohort.client.records.partition_leaders import EARLIEST, LATEST, Fetching, FetchSettings, list_offsets
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import TRANSACTION, Router
 from kohort.wire.batches import NewRecord, encode_batch
@@ -86,7 +86,7 @@ def _last(router: Router, topic: str, key: str) -> int:
     deadline = time.monotonic() + 2 * TRANSACTION_TIMEOUT_MS / 1000
     last = 0
     while position < end:
-        for fetched in fetching.fetch({place: position}, FetchLimits(), True):
+        for fetched in fetching.fetch({place: position}, FetchSettings(isolation="read_committed")):
             check(fetched.error, f"cannot read {topic}-0 at offset {position}")
             for record in records(fetched, position):
                 if record.key == key.encode() and record.value is not None:

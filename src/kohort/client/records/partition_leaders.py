@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, TypedDict, TypeVar
 
 from kohort.client.errors import ConnectionFailed, KafkaError, ServerError, TimedOut, error_code, server_error
 from kohort.client.metadata import TopicPartition
@@ -55,6 +55,8 @@ CONSUMER = -1
 """The replica id of a client."""
 
 Failures = dict[TopicPartition, KafkaError]
+
+Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 class _Throttled(KafkaError):
@@ -185,14 +187,30 @@ def produce(router: Router, batches: Mapping[TopicPartition, bytes], acks: int) 
     return stored
 
 
+class FetchOptions(TypedDict, total=False):
+    """The options of a consumer's `fetch`; the defaults are those of `FetchSettings`."""
+
+    max_wait_ms: int
+    max_bytes: int
+    partition_max_bytes: int
+    isolation: Isolation
+
+
+class ClusterFetchOptions(FetchOptions, total=False):
+    min_bytes: int
+    as_member: GroupMember | None
+
+
 @dataclass(frozen=True, slots=True)
-class FetchLimits:
-    """The limits of a fetch, in milliseconds and bytes."""
+class FetchSettings:
+    """What a fetch asks for, besides the positions; in milliseconds and bytes."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 52_428_800
     partition_max_bytes: int = 1_048_576
+    isolation: Isolation = "read_uncommitted"
+    as_member: GroupMember | None = None
 
 
 class Fetching:
@@ -203,13 +221,7 @@ class Fetching:
         self._failing_since: dict[TopicPartition, float] = {}
         self._turn = 0
 
-    def fetch(
-        self,
-        positions: Mapping[TopicPartition, int],
-        limits: FetchLimits,
-        read_committed: bool,
-        as_member: GroupMember | None = None,
-    ) -> list[FetchedPartition]:
+    def fetch(self, positions: Mapping[TopicPartition, int], settings: FetchSettings) -> list[FetchedPartition]:
         """Fetch from each position; retry while no partition is answered. Returns nothing after the api timeout, if
         quotas allow nothing for so long."""
         if not positions:
@@ -223,10 +235,10 @@ class Fetching:
         def attempt() -> list[FetchedPartition]:
             grouped, _ = self._router.by_leader(order, "Fetch")
             if len(grouped) > 1:
-                fetched = self._round(order, positions, limits, read_committed, as_member, max_wait_ms=0)
-                if limits.max_wait_ms == 0 or any(one.records or one.error for one in fetched):
+                fetched = self._round(order, positions, replace(settings, max_wait_ms=0))
+                if settings.max_wait_ms == 0 or any(one.records or one.error for one in fetched):
                     return fetched
-            return self._round(order, positions, limits, read_committed, as_member, limits.max_wait_ms)
+            return self._round(order, positions, settings)
 
         deadline = time.monotonic() + self._router.timing.api / 1000
         while True:
@@ -242,16 +254,12 @@ class Fetching:
         return time.monotonic() < deadline
 
     def fetch_ahead(
-        self,
-        positions: Mapping[TopicPartition, int],
-        limits: FetchLimits,
-        read_committed: bool,
-        as_member: GroupMember | None = None,
+        self, positions: Mapping[TopicPartition, int], settings: FetchSettings
     ) -> Callable[[], list[FetchedPartition]]:
         """Send the request now if one broker leads everything; return a function that waits for the answer."""
 
         def fetch() -> list[FetchedPartition]:
-            return self.fetch(positions, limits, read_committed, as_member)
+            return self.fetch(positions, settings)
 
         try:
             grouped, without = self._router.by_leader(positions, "Fetch")
@@ -259,9 +267,8 @@ class Fetching:
                 return fetch
             [(node_id, led)] = grouped.items()
             connection = self._router.connection(node_id)
-            request = _fetch_request(led, positions, limits, read_committed, as_member, limits.max_wait_ms)
-            timeout_ms = self._router.timing.request + limits.max_wait_ms
-            connection.send(request, timeout_ms=timeout_ms)
+            timeout_ms = self._router.timing.request + settings.max_wait_ms
+            connection.send(_fetch_request(led, positions, settings), timeout_ms=timeout_ms)
         except KafkaError:
             return fetch
 
@@ -283,19 +290,13 @@ class Fetching:
         return receive
 
     def _round(
-        self,
-        order: Sequence[TopicPartition],
-        positions: Mapping[TopicPartition, int],
-        limits: FetchLimits,
-        read_committed: bool,
-        as_member: GroupMember | None,
-        max_wait_ms: int,
+        self, order: Sequence[TopicPartition], positions: Mapping[TopicPartition, int], settings: FetchSettings
     ) -> list[FetchedPartition]:
         def request(partitions: Sequence[TopicPartition]) -> FetchRequest:
-            return _fetch_request(partitions, positions, limits, read_committed, as_member, max_wait_ms)
+            return _fetch_request(partitions, positions, settings)
 
         answered, failed = ask_leaders(
-            self._router, order, "Fetch", request, FetchResponse, _fetch_rows, extra_ms=max_wait_ms
+            self._router, order, "Fetch", request, FetchResponse, _fetch_rows, extra_ms=settings.max_wait_ms
         )
         fetched = []
         for partition, (row, fenced) in answered.items():
@@ -326,24 +327,17 @@ class Fetching:
 
 
 def _fetch_request(
-    partitions: Sequence[TopicPartition],
-    positions: Mapping[TopicPartition, int],
-    limits: FetchLimits,
-    read_committed: bool,
-    as_member: GroupMember | None,
-    max_wait_ms: int,
+    partitions: Sequence[TopicPartition], positions: Mapping[TopicPartition, int], settings: FetchSettings
 ) -> FetchRequest:
     member = NOBODY
-    if as_member is not None:
-        member = FetchingMember(
-            group_id=as_member.group_id, member_id=as_member.member_id, member_epoch=as_member.member_epoch
-        )
+    if (named := settings.as_member) is not None:
+        member = FetchingMember(group_id=named.group_id, member_id=named.member_id, member_epoch=named.member_epoch)
     return FetchRequest(
         as_member=member,
-        max_wait_ms=max_wait_ms,
-        min_bytes=limits.min_bytes,
-        max_bytes=limits.max_bytes,
-        isolation_level=int(read_committed),
+        max_wait_ms=settings.max_wait_ms,
+        min_bytes=settings.min_bytes,
+        max_bytes=settings.max_bytes,
+        isolation_level=int(settings.isolation == "read_committed"),
         topics=tuple(
             FetchTopic(
                 topic=topic,
@@ -351,7 +345,7 @@ def _fetch_request(
                     FetchPartition(
                         partition=index,
                         fetch_offset=positions[topic, index],
-                        partition_max_bytes=limits.partition_max_bytes,
+                        partition_max_bytes=settings.partition_max_bytes,
                     )
                     for index in indexes
                 ),
