@@ -20,6 +20,7 @@ With pytest there is nothing to set up: the package brings the fixtures `kohort_
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,12 +32,6 @@ __all__ = ["KohortServer", "ManualClock"]
 
 def __getattr__(name: str) -> Any:
     # pytest imports this package at its start, for the plugin; it imports the server when a test uses it.
-    if name == "KohortServer":
-        from kohort.testing.server import KohortServer
-
-        return KohortServer
-    if name == "ManualClock":
-        from kohort.testing.clock import ManualClock
-
-        return ManualClock
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"kohort.testing.{'server' if name == 'KohortServer' else 'clock'}"), name)

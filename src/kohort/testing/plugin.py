@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def kohort_server() -> Iterator[KohortServer]:
+def kohort_server(kohort_server_factory: Callable[[], KohortServer]) -> KohortServer:
     """A running server of one broker, in memory; stopped after the test."""
-    from kohort.testing.server import KohortServer
-
-    with KohortServer() as server:
-        yield server
+    return kohort_server_factory()
 
 
 @pytest.fixture

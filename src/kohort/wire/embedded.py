@@ -19,6 +19,8 @@ from kohort.wire.schemas.consumer_protocol import (
 )
 
 _M = TypeVar("_M")
+Topic = TypeVar("Topic", str, bytes)
+"""A topic's name or id."""
 
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type of groups whose members are consumers."""
@@ -53,9 +55,9 @@ def encode_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
     return versions.last.to_bytes(2, "big") + encode(subscription, versions.last)
 
 
-def by_topic(partitions: Iterable[tuple[str, int]]) -> list[tuple[str, tuple[int, ...]]]:
+def by_topic(partitions: Iterable[tuple[Topic, int]]) -> list[tuple[Topic, tuple[int, ...]]]:
     """Topics with their partitions, in the order of their first occurrence."""
-    grouped: dict[str, list[int]] = {}
+    grouped: dict[Topic, list[int]] = {}
     for topic, index in partitions:
         grouped.setdefault(topic, []).append(index)
     return [(topic, tuple(indexes)) for topic, indexes in grouped.items()]

@@ -7,15 +7,14 @@ only. A group that does not exist has the state "Dead": the versions of Describe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kohort.client.errors import check, error_code, server_error
 from kohort.client.metadata import TopicPartition
-from kohort.client.records.partition_leaders import by_topic
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import Router
-from kohort.wire.embedded import CONSUMER_PROTOCOL, assignment_in, rack_in, subscription_in
+from kohort.wire.embedded import CONSUMER_PROTOCOL, assignment_in, by_topic, rack_in, subscription_in
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -119,7 +118,9 @@ def list_groups(router: Router, states: Iterable[str], types: Iterable[str]) -> 
     router.retrying(attempt)
     listed = [group for groups in found.values() for group in groups]
     if wanted_states and any(not group.state for group in listed):
-        listed = _with_states(router, listed)
+        # ListGroups before version 4 has no states; DescribeGroups has them.
+        descriptions = describe_groups(router, [group.group_id for group in listed])
+        listed = [replace(group, state=descriptions[group.group_id].state) for group in listed]
     lower_states = {state.lower() for state in wanted_states}
     lower_types = {type.lower() for type in wanted_types}
     return sorted(
@@ -144,15 +145,6 @@ def _groups_of(
     check(answer.error_code, f"groups of broker {node_id} at {connection.address}")
     return [
         ListedGroup(row.group_id, row.protocol_type, row.group_state, row.group_type, node_id) for row in answer.groups
-    ]
-
-
-def _with_states(router: Router, listed: list[ListedGroup]) -> list[ListedGroup]:
-    """ListGroups before version 4 has no states; DescribeGroups has them."""
-    described = describe_groups(router, [group.group_id for group in listed])
-    return [
-        ListedGroup(group.group_id, group.protocol_type, described[group.group_id].state, group.type, group.coordinator)
-        for group in listed
     ]
 
 
@@ -219,7 +211,7 @@ def described(row: DescribedGroup, group_id: str, coordinator: int) -> GroupDesc
             member.client_host,
             member.member_metadata,
             member.member_assignment,
-            decode_subscription(member.member_metadata) if consumers else (),
+            (subscription_in(member.member_metadata) or ()) if consumers else (),
             decode_assignment(member.member_assignment) if consumers else {},
             rack_in(member.member_metadata) if consumers else None,
         )
@@ -248,7 +240,7 @@ def delete_group(router: Router, group_id: str) -> None:
 def committed(
     router: Router, group_id: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, Committed]:
-    wanted = None if partitions is None else [(topic, tuple(indexes)) for topic, indexes in by_topic(partitions)]
+    wanted = None if partitions is None else by_topic(partitions)
 
     def ask(connection: Connection) -> dict[TopicPartition, Committed]:
         by_group = connection.version_of(OffsetFetchRequest) >= 8
@@ -298,7 +290,8 @@ NOBODY = Committer("", NO_GENERATION)
 def commit(router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
     """Commit without being a member. Raises ServerError."""
     for (topic, index), code in commit_as(router, group_id, offsets, NOBODY).items():
-        raise server_error(code, f"cannot commit {topic}-{index} for group {group_id}", _commit_hint(code))
+        hint = "The group has members, and only they may commit." if code == ErrorCode.UNKNOWN_MEMBER_ID else None
+        raise server_error(code, f"cannot commit {topic}-{index} for group {group_id}", hint)
 
 
 def commit_as(
@@ -373,17 +366,6 @@ def _commit_request(
     )
 
 
-def _commit_hint(code: int) -> str | None:
-    if code == ErrorCode.UNKNOWN_MEMBER_ID:
-        return "The group has members, and only they may commit."
-    return None
-
-
 def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     """Partitions by topic of a consumer's assignment; empty if there is none, or if it is of another protocol."""
     return {topic: tuple(sorted(partitions)) for topic, partitions in (assignment_in(data) or {}).items()}
-
-
-def decode_subscription(data: bytes) -> tuple[str, ...]:
-    """The topics that a consumer subscribes to; empty if the bytes are of another protocol."""
-    return subscription_in(data) or ()

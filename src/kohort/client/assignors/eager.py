@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kohort.client.assignors.spec import Assignor, Claim, Consumer, Division, subscribed
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
+from kohort.client.assignors.spec import Assignor, Consumer, Division, subscribed
 
 
 def divide_ranges(partitions: Mapping[str, int], consumers: Sequence[Consumer]) -> Division:
@@ -39,13 +38,5 @@ def divide_in_turn(partitions: Mapping[str, int], consumers: Sequence[Consumer])
     return divided
 
 
-def _no_user_data(claim: Claim) -> bytes | None:
-    return None
-
-
-def _no_claim(subscription: ConsumerProtocolSubscription) -> Claim:
-    return Claim()
-
-
-RANGE = Assignor("range", divide_ranges, False, _no_user_data, _no_claim)
-ROUNDROBIN = Assignor("roundrobin", divide_in_turn, False, _no_user_data, _no_claim)
+RANGE = Assignor("range", divide_ranges)
+ROUNDROBIN = Assignor("roundrobin", divide_in_turn)

@@ -53,10 +53,10 @@ class Assignor:
     name: str
     divide: Callable[[Mapping[str, int], Sequence[Consumer]], Division]
     """The assignment, from the partition counts of the topics that exist, and the members."""
-    cooperative: bool
-    user_data: Callable[[Claim], bytes | None]
+    cooperative: bool = False
+    user_data: Callable[[Claim], bytes | None] = lambda claim: None
     """The user data that carry a claim in a subscription."""
-    claim: Callable[[ConsumerProtocolSubscription], Claim]
+    claim: Callable[[ConsumerProtocolSubscription], Claim] = lambda subscription: Claim()
     """The claim in a subscription."""
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kohort.client.assignors.spec import (
     NO_GENERATION_ID,
@@ -160,7 +160,8 @@ def _reach(
     queue = deque(busiest)
     while queue:
         giver = queue.popleft()
-        for topic, partition in _newest_of_each_topic(held[giver]).items():
+        # One partition of each topic: the last, because a member's own partitions come first.
+        for topic, partition in {partition[0]: partition for partition in held[giver]}.items():
             if topic in seen:
                 continue
             seen.add(topic)
@@ -169,11 +170,6 @@ def _reach(
                     came[taker] = (giver, partition)
                     queue.append(taker)
     return came
-
-
-def _newest_of_each_topic(mine: Iterable[TopicPartition]) -> dict[str, TopicPartition]:
-    """One partition of each topic: the last, because a member's own partitions come first."""
-    return {partition[0]: partition for partition in mine}
 
 
 # -- user data

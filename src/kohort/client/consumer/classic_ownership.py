@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kohort.client.admin.groups import Committer
+from kohort.client.admin.groups import NO_GENERATION, Committer
 from kohort.client.assignors import ASSIGNORS, Assignor, Claim, assignments, subscription_bytes
 from kohort.client.consumer.ownership import NONE, CountPartitions, GiveUp, Over, Partitions, Step, Take, Wait, Wanted
 from kohort.client.membership.classic import Assign, Assigned, LetGo, Lost, Membership, Phase, Protocol, Settings
@@ -21,8 +21,6 @@ from kohort.client.membership.coordinator_requests import Ended, Millis
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import GroupMember
 from kohort.wire.embedded import assignment_in, subscription_in
-
-NO_GENERATION = -1
 
 
 class ClassicOwnership:
@@ -117,7 +115,9 @@ class ClassicOwnership:
                 self.membership.subscribe(self._offered(), now)
                 self.membership.let_go(now)
             case Phase.ASSIGNING if self._assign is not None:
-                return CountPartitions(self._assign, _topics_of(self._assign))
+                members = self._assign.members
+                subscribed = {topic for member in members for topic in subscription_in(bytes(member.metadata)) or ()}
+                return CountPartitions(self._assign, tuple(sorted(subscribed)))
             case Phase.STABLE:
                 return self._settle(now)
         return Wait()
@@ -192,9 +192,3 @@ class ClassicOwnership:
             )
             for assignor in self._assignors
         )
-
-
-def _topics_of(assign: Assign) -> tuple[str, ...]:
-    """The topics that any member of the group subscribes to."""
-    wanted = {topic for member in assign.members for topic in subscription_in(bytes(member.metadata)) or ()}
-    return tuple(sorted(wanted))

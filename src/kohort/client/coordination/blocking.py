@@ -72,7 +72,7 @@ class BlockingCoordinator(Callbacks):
                     return False
                 callback, arguments = self._callback(step)
                 result = self._call(callback, *arguments)
-                self._do(self._done(step, result))
+                self._do(_called(self._session.done, step, result))
 
     def wait_for_rejoin(self, timeout_ms: int | None = None) -> bool:
         """Wait until `rejoin_needed`; False where it was not for `timeout_ms`. Raises Closed."""
@@ -87,7 +87,7 @@ class BlockingCoordinator(Callbacks):
     def request_rejoin(self, reason: str) -> None:
         """Make the group rebalance, for instance because `metadata` has changed. `reason` goes to the broker's log."""
         self._enter("request_rejoin")
-        self._do(self._requested(reason))
+        self._do(_called(self._session.request_rejoin, reason))
 
     def close(self, *, leave: bool | None = None) -> None:
         """Leave the group and end the thread; as `Coordinator.close`. May be called in any thread, also twice."""
@@ -95,7 +95,7 @@ class BlockingCoordinator(Callbacks):
             return
         self._enter("close", closing=True)
         self._closed = True
-        self._do(self._stirred())
+        self._do(_called(self._session.wake))
         with self._turn:
             if self._session.left:
                 return
@@ -185,15 +185,6 @@ class BlockingCoordinator(Callbacks):
             return False
         return True
 
-    async def _done(self, step: Step, result: Any) -> None:
-        self._session.done(step, result)
-
-    async def _requested(self, reason: str) -> None:
-        self._session.request_rejoin(reason)
-
-    async def _stirred(self) -> None:
-        self._session.wake()
-
     async def _watch(self) -> None:
         """Leaves the group when the program has not come back for too long."""
         limit = self._settings.rebalance_timeout_ms / 1000
@@ -222,3 +213,8 @@ class BlockingCoordinator(Callbacks):
         if not self._closed:
             self._closed = True
             await self._session.leave(None)
+
+
+async def _called(call: Callable[..., None], *arguments: Any) -> None:
+    """A plain call, as work for the coordinator's thread."""
+    call(*arguments)

@@ -278,7 +278,8 @@ class Membership:
     def wake(self, now: Millis, chance: float = 0.5) -> None:
         """`next_deadline()` has come; an early call does no harm."""
         if self._session_ends_at is not None and now >= self._session_ends_at:
-            self._session_over(now)
+            self._requests.coordinator_known = False
+            self._join_again("the coordinator did not answer for as long as the session", now)
         kept_until = self._kept_until()
         if kept_until is not None and now >= kept_until:
             self._join_again("the coordinator was out of reach for as long as the session", now)
@@ -377,10 +378,6 @@ class Membership:
         held = now - self._requests.sent_at > interval // 2
         self._heartbeat_at = now if held else self._requests.sent_at + interval
 
-    def _session_over(self, now: Millis) -> None:
-        self._requests.coordinator_known = False
-        self._join_again("the coordinator did not answer for as long as the session", now)
-
     def _kept_until(self) -> Millis | None:
         """When an assignment that is kept over a rebalance is lost, if no request reaches the coordinator before."""
         rejoins = self.phase in (Phase.JOINING, Phase.SYNCING) and not self._requests.awaits_answer
@@ -452,45 +449,39 @@ class Membership:
         self._requests.send(self._request(), now, timeout)
 
     def _request(self) -> Any:
+        settings = self.settings
+        group_id, member_id, instance_id = settings.group_id, self.member_id, settings.instance_id
         match self.phase:
             case Phase.JOINING:
-                return self._join_request()
+                offered = (JoinGroupRequestProtocol(name=p.name, metadata=p.metadata) for p in settings.protocols)
+                return JoinGroupRequest(
+                    group_id=group_id,
+                    session_timeout_ms=settings.session_timeout_ms,
+                    rebalance_timeout_ms=settings.rebalance_timeout_ms,
+                    member_id=member_id,
+                    group_instance_id=instance_id,
+                    protocol_type=settings.protocol_type,
+                    protocols=tuple(offered),
+                    reason=self._reason or None,
+                )
             case Phase.SYNCING:
-                return self._sync_request()
+                return SyncGroupRequest(
+                    group_id=group_id,
+                    generation_id=self.generation_id,
+                    member_id=member_id,
+                    group_instance_id=instance_id,
+                    protocol_type=settings.protocol_type,
+                    protocol_name=self._protocol,
+                    assignments=self._assignments,
+                )
             case Phase.LETTING_GO | Phase.ASSIGNING | Phase.STABLE:
                 return HeartbeatRequest(
-                    group_id=self.settings.group_id,
+                    group_id=group_id,
                     generation_id=self.generation_id,
-                    member_id=self.member_id,
-                    group_instance_id=self.settings.instance_id,
+                    member_id=member_id,
+                    group_instance_id=instance_id,
                 )
             case Phase.LEAVING:
-                only = MemberIdentity(
-                    member_id=self.member_id, group_instance_id=self.settings.instance_id, reason=self._reason or None
-                )
-                return LeaveGroupRequest(group_id=self.settings.group_id, member_id=self.member_id, members=(only,))
+                only = MemberIdentity(member_id=member_id, group_instance_id=instance_id, reason=self._reason or None)
+                return LeaveGroupRequest(group_id=group_id, member_id=member_id, members=(only,))
         raise AssertionError(self.phase)
-
-    def _join_request(self) -> JoinGroupRequest:
-        settings = self.settings
-        return JoinGroupRequest(
-            group_id=settings.group_id,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.rebalance_timeout_ms,
-            member_id=self.member_id,
-            group_instance_id=settings.instance_id,
-            protocol_type=settings.protocol_type,
-            protocols=tuple(JoinGroupRequestProtocol(name=p.name, metadata=p.metadata) for p in settings.protocols),
-            reason=self._reason or None,
-        )
-
-    def _sync_request(self) -> SyncGroupRequest:
-        return SyncGroupRequest(
-            group_id=self.settings.group_id,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self.settings.instance_id,
-            protocol_type=self.settings.protocol_type,
-            protocol_name=self._protocol,
-            assignments=self._assignments,
-        )

@@ -52,7 +52,6 @@ ConsumerHeartbeatRequestManager and ConsumerMembershipManager.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -65,6 +64,7 @@ from kohort.client.membership.coordinator_requests import (
     Millis,
     earliest,
 )
+from kohort.wire.embedded import by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -440,6 +440,9 @@ class ConsumerMembership:
         send_all = self._send_all or self.phase is Phase.JOINING
         subscription = self.subscription if send_all or self._send_subscription else None
         owned = self.owned | self._target if send_all or self._send_owned else None
+        rows = None
+        if owned is not None:
+            rows = tuple(HeartbeatTopicPartitions(topic_id=id, partitions=p) for id, p in by_topic(sorted(owned)))
         self._send_all = self._send_subscription = self._send_owned = False
         return ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
@@ -451,7 +454,7 @@ class ConsumerMembership:
             subscribed_topic_names=subscription.topics if subscription is not None else None,
             subscribed_topic_regex=self._regex(subscription) if subscription is not None else None,
             server_assignor=settings.server_assignor if send_all else None,
-            topic_partitions=_reported(owned) if owned is not None else None,
+            topic_partitions=rows,
         )
 
     def _regex(self, subscription: Subscription) -> str | None:
@@ -462,10 +465,3 @@ class ConsumerMembership:
 
 def _partitions(assignment: HeartbeatAssignment) -> Partitions:
     return frozenset((topic.topic_id, index) for topic in assignment.topic_partitions for index in topic.partitions)
-
-
-def _reported(partitions: Iterable[TopicIdPartition]) -> tuple[HeartbeatTopicPartitions, ...]:
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        topics.setdefault(topic_id, []).append(index)
-    return tuple(HeartbeatTopicPartitions(topic_id=topic_id, partitions=tuple(p)) for topic_id, p in topics.items())

@@ -19,6 +19,7 @@ from kohort.client.errors import ConnectionFailed, KafkaError, ServerError, Time
 from kohort.client.metadata import TopicPartition
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import LEADER_MOVED, Router
+from kohort.wire.embedded import by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
     NOBODY,
@@ -450,14 +451,6 @@ def forget_leaders(router: Router, failed: Failures) -> None:
     for partition, failure in failed.items():
         if not isinstance(failure, ServerError) or failure.code in LEADER_MOVED:
             router.forget_leader(partition)
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
-    """Partition numbers by topic, in the order given."""
-    grouped: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        grouped.setdefault(topic, []).append(index)
-    return grouped.items()
 
 
 def _failure(what: str, partition: TopicPartition, code: int, text: str | None = None) -> ServerError:

@@ -33,7 +33,8 @@ def conversation(mechanism: str, username: str, password: str, nonce: str) -> Ge
     `nonce` is printable ASCII without a comma, and new each time. Raises Distrusted; KeyError for another mechanism.
     """
     algorithm = MECHANISMS[mechanism]
-    first = f"n={_escaped(username)},r={nonce}"
+    escaped = username.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={escaped},r={nonce}"
     answered = _text((yield f"{NO_CHANNEL_BINDING}{first}".encode()))
     server_nonce, salt, iterations = _challenge(answered, nonce)
     binding = base64.b64encode(NO_CHANNEL_BINDING.encode()).decode()
@@ -94,10 +95,6 @@ def _decoded(text: str, what: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise Distrusted(f"the broker's SCRAM {what} is malformed") from None
-
-
-def _escaped(username: str) -> str:
-    return username.replace("=", "=3D").replace(",", "=2C")
 
 
 def _hmac(algorithm: str, key: bytes, message: bytes) -> bytes:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from kohort.client.errors import AuthenticationFailed, ConnectionFailed, TimedOut, UnsupportedVersion
+from kohort.client.errors import AuthenticationFailed, ConnectionFailed, TimedOut
 from kohort.client.security.security import Security
 from kohort.client.security.tls import Tls, refusal
 from kohort.client.wire.exchange import PLAINTEXT, VERSION_CAPS, Exchange, Question, VersionRange, size_of
@@ -102,11 +102,7 @@ class Connection:
 
     def serves(self, request_class: type) -> bool:
         """Whether there is a common version of a request class."""
-        try:
-            self.version_of(request_class)
-        except UnsupportedVersion:
-            return False
-        return True
+        return self._exchange.serves(request_class)
 
     def request(
         self,

@@ -17,7 +17,7 @@ from kohort.client.errors import ConnectionFailed, KafkaError, TimedOut, Unreach
 from kohort.client.security.security import Security
 from kohort.client.wire.async_connection import AsyncConnection
 from kohort.client.wire.exchange import PLAINTEXT
-from kohort.client.wire.routing import parse_addresses
+from kohort.client.wire.routing import coordinator_request, parse_addresses
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 
@@ -66,7 +66,8 @@ class Discovery:
         connection = await self._any_broker()
         try:
             async with asyncio.timeout(self._request_timeout_ms / 1000):
-                found = connection.ask(self._question(connection, group_id), FindCoordinatorResponse)
+                version = connection.exchange.version_of(FindCoordinatorRequest)
+                found = connection.ask(coordinator_request(version, group_id), FindCoordinatorResponse)
                 brokers = connection.ask(MetadataRequest(topics=()), MetadataResponse)
                 answer = await found
                 self._brokers = tuple((broker.host, broker.port) for broker in (await brokers).brokers)
@@ -105,11 +106,6 @@ class Discovery:
                 log.info("group %s: %s", group_id, error)
                 if not await pause(pause_ms):
                     raise
-
-    def _question(self, connection: AsyncConnection, group_id: str) -> FindCoordinatorRequest:
-        if connection.exchange.version_of(FindCoordinatorRequest) >= 4:
-            return FindCoordinatorRequest(key_type=0, coordinator_keys=(group_id,))
-        return FindCoordinatorRequest(key_type=0, key=group_id)
 
     async def _any_broker(self) -> AsyncConnection:
         known = [address for address in self._brokers if address not in self._bootstrap]

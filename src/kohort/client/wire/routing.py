@@ -255,10 +255,7 @@ class Router:
             return known
         self.fresh_view(())
         connection = self.any_connection()
-        if connection.version_of(FindCoordinatorRequest) >= 4:
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
-        else:
-            request = FindCoordinatorRequest(key_type=kind, key=key)
+        request = coordinator_request(connection.version_of(FindCoordinatorRequest), key, kind)
         answer = connection.request(request, FindCoordinatorResponse)
         row = answer.coordinators[0] if answer.coordinators else answer
         check(row.error_code, f"coordinator of {KINDS[kind]} {key}", row.error_message)
@@ -317,8 +314,9 @@ class Router:
                     missing_since = None
                 elif missing_since is None:
                     missing_since = now
+                patience_ms = limit_ms if self._reached else min(limit_ms, self.timing.bootstrap)
                 hopeless = missing_since is not None and (again - missing_since) * 1000 > MISSING_TOPIC_PATIENCE_MS
-                if hopeless or (again - started) * 1000 > self._patience_ms(limit_ms):
+                if hopeless or (again - started) * 1000 > patience_ms:
                     raise error.because(f"gave up after {attempts} attempts") if attempts > 1 else error from None
             time.sleep(pause)
 
@@ -326,8 +324,11 @@ class Router:
         """Seconds to wait after so many failed attempts."""
         return self._backoff.pause(attempts, self._random.random())
 
-    def _patience_ms(self, limit_ms: int) -> int:
-        return limit_ms if self._reached else min(limit_ms, self.timing.bootstrap)
+
+def coordinator_request(version: int, key: str, kind: int = GROUP) -> FindCoordinatorRequest:
+    if version >= 4:
+        return FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
+    return FindCoordinatorRequest(key_type=kind, key=key)
 
 
 def parse_addresses(bootstrap_servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
