@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kohort.client.errors import server_error
+from kohort.client.errors import check
 from kohort.client.wire.routing import Router
 from kohort.wire.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -78,9 +78,7 @@ def describe_configs(router: Router, type: ResourceType, names: Iterable[str]) -
     def attempt() -> DescribeConfigsResponse:
         answer = router.any_connection().request(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
         for row in answer.results:
-            if row.error_code:
-                what = f"settings of {type.name.lower()} {row.resource_name}"
-                raise server_error(row.error_code, what, row.error_message)
+            check(row.error_code, f"settings of {type.name.lower()} {row.resource_name}", row.error_message)
         return answer
 
     return {row.resource_name: _entries(row) for row in router.retrying(attempt).results}
@@ -115,9 +113,7 @@ def alter_configs(router: Router, type: ResourceType, name: str, changes: Mappin
     def attempt() -> None:
         answer = router.any_connection().request(request, IncrementalAlterConfigsResponse)
         for row in answer.responses:
-            if row.error_code:
-                what = f"cannot change the settings of {type.name.lower()} {name}"
-                raise server_error(row.error_code, what, row.error_message)
+            check(row.error_code, f"cannot change the settings of {type.name.lower()} {name}", row.error_message)
 
     if changes:
         router.retrying(attempt)

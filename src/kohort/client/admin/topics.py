@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kohort.client.errors import ServerError, server_error
+from kohort.client.errors import ServerError, check, server_error
 from kohort.client.metadata import Topic
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import MISSING_TOPIC, Router
@@ -89,8 +89,6 @@ def _controller(router: Router) -> Connection:
 
 
 def _check(router: Router, number: int, what: str, text: str | None) -> None:
-    if not number:
-        return
     if number == ErrorCode.NOT_CONTROLLER:
         router.expire_view()
-    raise server_error(number, what, text)
+    check(number, what, text)

@@ -52,15 +52,12 @@ class BlockingGroupConsumer:
 
     def on_assigned(self, partitions: Partitions) -> None:
         """These are this member's own, besides what it has."""
-        return
 
     def on_revoked(self, partitions: Partitions) -> None:
         """End the work on these, and commit: when this returns they are given up. Also called by `close`."""
-        return
 
     def on_lost(self, partitions: Partitions) -> None:
         """These are not this member's own any more; a commit would be refused. It joins again by itself."""
-        return
 
     # -- what is known; from any thread
 
@@ -132,7 +129,8 @@ class BlockingGroupConsumer:
             try:
                 self._do("close", lambda: self._inner.close(leave=leave))
             finally:
-                self._end()
+                self._ended = True
+                self._thread.end()
 
     def __enter__(self) -> Self:
         self._do("with", self._inner.__aenter__)
@@ -165,11 +163,6 @@ class BlockingGroupConsumer:
             if self._thread is None:
                 self._thread = LoopThread(f"kohort-consumer-{self.group_id}", self._inner.abandon)
             return self._thread
-
-    def _end(self) -> None:
-        self._ended = True
-        if self._thread is not None:
-            self._thread.end()
 
 
 class _Inner(GroupConsumer):

@@ -99,7 +99,6 @@ class GroupConsumer:
 
     def on_lost(self, partitions: Partitions) -> None:
         """These are not this member's own any more; a commit would be refused. It joins again by itself."""
-        return
 
     # -- what is known; from any thread
 

@@ -81,8 +81,6 @@ class Wanted:
 
 
 class Ownership(Protocol):
-    """See the module's text."""
-
     @property
     def membership(self) -> Any: ...
 

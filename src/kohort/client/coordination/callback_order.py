@@ -77,8 +77,6 @@ Step = Failed | Prepare | Join | Divide | Complete | Wait | Active
 
 
 class CallbackOrder:
-    """See the module docstring."""
-
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
         self.generation = NO_GENERATION

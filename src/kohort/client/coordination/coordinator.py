@@ -136,6 +136,11 @@ class Coordinator(Callbacks):
 
     # -- inside
 
+    async def _take_part(self) -> None:
+        while True:
+            await self.ensure_active_group()
+            await self.wait_for_rejoin()
+
     def _enter(self, call: str, *, closing: bool = False) -> None:
         """Checks that every call begins with."""
         try:

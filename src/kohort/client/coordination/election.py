@@ -111,12 +111,7 @@ class Election(Coordinator, Generic[AnyToken]):
         self._given: Term[AnyToken] | None = None
         """The last term that the application got."""
         self._change = asyncio.Event()
-        self._lease = LeaseWatch(
-            lambda: self.lease_left_ms,
-            lambda: not self.rejoin_needed,
-            self._end,
-            lambda: self.request_rejoin("the leader's lease was over"),
-        )
+        self._lease = LeaseWatch(self, self._end, "the leader's lease was over")
         self._task: asyncio.Task[None] | None = None
 
     # -- for the application
@@ -151,11 +146,6 @@ class Election(Coordinator, Generic[AnyToken]):
             self._task.cancel()
             await asyncio.wait((self._task,))
         await super().__aexit__(*raised)
-
-    async def _take_part(self) -> None:
-        while True:
-            await self.ensure_active_group()
-            await self.wait_for_rejoin()
 
     # -- the group
 

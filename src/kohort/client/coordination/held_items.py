@@ -26,8 +26,6 @@ class Change:
 
 
 class HeldItems:
-    """See the module docstring."""
-
     def __init__(self) -> None:
         self.held: dict[str, int] = {}
         """The items that this worker may work on, with their tokens."""

@@ -1,7 +1,7 @@
 """Notices when a coordinator's lease ends: heartbeats renew the lease, and a timer checks it when it would end.
 
 A lease may go on after its end without a new round: an answer came at the last moment, and the coordinator still counts
-the member in. The member has let go of its work by then, so it needs another round; `kept` reports this.
+the member in. The member has let go of its work by then, so it needs another round and requests it.
 """
 
 from __future__ import annotations
@@ -10,27 +10,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from kohort.client.coordination.coordinator import Coordinator
+
 LOOK_AGAIN_S = 0.2
 
 
 class LeaseWatch:
     """Belongs to the running event loop.
 
-    `left_ms` returns the rest of the lease. `over` is called when it has ended; `kept` after that, if the lease lasts
-    again and `settled` returns that no new round is under way.
+    `over` is called when the member's lease has ended. If the lease lasts again after that and no new round is under
+    way, the member requests one, for `reason`.
     """
 
-    def __init__(
-        self,
-        left_ms: Callable[[], int],
-        settled: Callable[[], bool],
-        over: Callable[[], None],
-        kept: Callable[[], None],
-    ) -> None:
-        self._left_ms = left_ms
-        self._settled = settled
+    def __init__(self, member: Coordinator, over: Callable[[], None], reason: str) -> None:
+        self._member = member
         self._over = over
-        self._kept = kept
+        self._reason = reason
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -44,7 +39,7 @@ class LeaseWatch:
             self._timer = None
 
     def _look(self) -> None:
-        left = self._left_ms()
+        left = self._member.lease_left_ms
         if left > 0:
             self._later(left / 1000, self._look)
         else:
@@ -52,9 +47,9 @@ class LeaseWatch:
             self._later(LOOK_AGAIN_S, self._look_again)
 
     def _look_again(self) -> None:
-        if self._left_ms() > 0 and self._settled():
+        if self._member.lease_left_ms > 0 and not self._member.rejoin_needed:
             self._timer = None
-            self._kept()
+            self._member.request_rejoin(self._reason)
         else:
             self._later(LOOK_AGAIN_S, self._look_again)
 

@@ -109,12 +109,7 @@ class Sharding(Coordinator):
         self._divided: dict[str, float] | None = None
         """The items that this worker assigned as the leader; None while it does not lead."""
         self._listed: dict[str, float] | None = None
-        self._lease = LeaseWatch(
-            lambda: self.lease_left_ms,
-            lambda: not self.rejoin_needed,
-            self._lose,
-            lambda: self.request_rejoin("the worker's lease was over"),
-        )
+        self._lease = LeaseWatch(self, self._lose, "the worker's lease was over")
         self._work: Work | None = None
         self._failure: asyncio.Future[None] | None = None
 
@@ -165,11 +160,6 @@ class Sharding(Coordinator):
             self.request_rejoin("the items have changed")
 
     # -- what goes on while it runs
-
-    async def _take_part(self) -> None:
-        while True:
-            await self.ensure_active_group()
-            await self.wait_for_rejoin()
 
     async def _refresh(self) -> None:
         """The leader lists the items again from time to time, and makes the group rebalance if they have changed."""

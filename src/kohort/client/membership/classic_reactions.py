@@ -22,40 +22,28 @@ class Reaction(Enum):
     END = "the membership cannot go on"
 
 
-_LOADING: dict[int, Reaction] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY}
-_ELSEWHERE: dict[int, Reaction] = {
+_ALL: dict[int, Reaction] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.REDISCOVER,
     ErrorCode.NOT_COORDINATOR: Reaction.REDISCOVER,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
 }
+_MEMBERSHIP = _ALL | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY}
 
 REACTIONS: dict[type, dict[int, Reaction]] = {
-    JoinGroupResponse: {
-        **_LOADING,
-        **_ELSEWHERE,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
-        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY,
-    },
+    JoinGroupResponse: {**_MEMBERSHIP, ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY},
     SyncGroupResponse: {
-        **_LOADING,
-        **_ELSEWHERE,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
+        **_MEMBERSHIP,
         ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
         ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
     },
-    HeartbeatResponse: {
-        **_LOADING,
-        **_ELSEWHERE,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
-        ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
-        # REBALANCE_IN_PROGRESS also renews the session: Membership.received handles it.
-    },
+    # REBALANCE_IN_PROGRESS also renews the session: Membership.received handles it.
+    HeartbeatResponse: {**_MEMBERSHIP, ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN},
 }
 """An error that is not listed ends the membership: 82 (fenced), 81 (full), 30 (not authorised), 23, 24 and 26 (a wrong
 setting)."""
 
 COMMIT_REACTIONS: dict[int, Reaction] = {
-    **_ELSEWHERE,
-    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET,
+    **_ALL,
     ErrorCode.ILLEGAL_GENERATION: Reaction.REJOIN,
     ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REBALANCE,
     ErrorCode.FENCED_INSTANCE_ID: Reaction.END,

@@ -440,10 +440,7 @@ def tell_leaders(
 def raise_worst(router: Router, failed: Failures) -> None:
     """Raise one of the failures, if there are any; preferably one that cannot be retried."""
     forget_leaders(router, failed)
-    for failure in failed.values():
-        if not failure.retriable:
-            raise failure
-    for failure in failed.values():
+    for failure in sorted(failed.values(), key=lambda failure: failure.retriable):
         raise failure
 
 

@@ -10,7 +10,6 @@ import base64
 import json
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 from kohort.client.security.bearer_tokens import DEFAULT_LIFE_S, Oidc
@@ -56,7 +55,13 @@ def librdkafka_sasl(sasl: Sasl) -> dict[str, Any]:
     if not isinstance(sasl, OAuthBearer):
         return settings | {"sasl.username": sasl.username, "sasl.password": sasl.password}
     if not isinstance(sasl.source, Oidc):
-        return settings | {"oauth_cb": _token_callback(sasl)}
+
+        def token(_: str) -> tuple[str, float, str, dict[str, str]]:
+            """For confluent-kafka: returns token, expiry (seconds since 1970), principal, extensions."""
+            value = sasl.source.token(TOKEN_TIMEOUT_MS)
+            return value, _ends(value), "", dict(sasl.extensions)
+
+        return settings | {"oauth_cb": token}
     settings |= {
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.token.endpoint.url": sasl.source.url,
@@ -70,16 +75,6 @@ def librdkafka_sasl(sasl: Sasl) -> dict[str, Any]:
     if sasl.extensions:
         settings["sasl.oauthbearer.extensions"] = ",".join(f"{name}={value}" for name, value in sasl.extensions)
     return settings
-
-
-def _token_callback(sasl: OAuthBearer) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
-    """For confluent-kafka: returns token, expiry (seconds since 1970), principal, extensions."""
-
-    def token(_: str) -> tuple[str, float, str, dict[str, str]]:
-        value = sasl.source.token(TOKEN_TIMEOUT_MS)
-        return value, _ends(value), "", dict(sasl.extensions)
-
-    return token
 
 
 def _ends(token: str) -> float:

@@ -216,30 +216,20 @@ class Reading:
         unsecured = self._unsecured(options)
         if not wanted:
             return None
-        return OAuthBearer(
-            self._source(url, client_id, client_secret, scope, ca_location, unsecured),
-            tuple(sorted(extensions.items())),
-        )
+        oidc = None if url is None else Oidc(url, client_id or "", client_secret or "", scope or "", ca_location)
+        return OAuthBearer(self._source(oidc, unsecured), tuple(sorted(extensions.items())))
 
-    def _source(
-        self,
-        url: str | None,
-        client_id: str | None,
-        client_secret: str | None,
-        scope: str | None,
-        ca_location: str | None,
-        unsecured: Unsecured | None,
-    ) -> TokenSource:
+    def _source(self, oidc: Oidc | None, unsecured: Unsecured | None) -> TokenSource:
         if self._token_provider is not None:
             return Provided(self._token_provider)
-        if url is not None:
-            if url.startswith("file:"):
-                return TokenFile("/" + url.removeprefix("file:").lstrip("/"))
-            if not url.startswith(("https://", "http://")):
+        if oidc is not None:
+            if oidc.url.startswith("file:"):
+                return TokenFile("/" + oidc.url.removeprefix("file:").lstrip("/"))
+            if not oidc.url.startswith(("https://", "http://")):
                 raise ValueError("sasl.oauthbearer.token.endpoint.url is no http, https or file URL")
-            if not client_id or not client_secret:
+            if not oidc.client_id or not oidc.client_secret:
                 raise ValueError("sasl.oauthbearer.client.id or sasl.oauthbearer.client.secret is missing")
-            return Oidc(url, client_id, client_secret, scope or "", ca_location)
+            return oidc
         if unsecured is not None:
             return unsecured
         raise ValueError(
