@@ -110,8 +110,7 @@ def read_decompressed(header: HeaderFields, data: bytes) -> RecordColumns:
 
 def find_time(header: HeaderFields, data: bytes, wanted: int | None, first_offset: int) -> tuple[int, int] | None:
     """Time and offset of the first record from `first_offset` on with a time of `wanted` or later; with None, of the
-    first record with the newest time. `data`: the decompressed records, read only as far as needed.
-    """
+    first record with the newest time. `data`: the decompressed records, read only as far as needed."""
     base, by_broker = header.base_timestamp, header.timestamp_type
     best: tuple[int, int] | None = None
     position, size = 0, len(data)
@@ -186,9 +185,8 @@ def are_tiled(data: bytes, count: int) -> bool:
 
 
 def moved_records(data: bytes, position: int, later: int, further: int) -> list[bytes]:
-    """The records from `position` on, with deltas shifted for an earlier base timestamp and a lower base offset.
-
-    Raises IndexError if they are truncated."""
+    """The records from `position` on, with deltas shifted for an earlier base timestamp and a lower base offset. Raises
+    IndexError if they are truncated."""
     if later == 0 == further:
         return [data[position:]]
     parts: list[bytes] = []

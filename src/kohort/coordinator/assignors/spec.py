@@ -75,5 +75,4 @@ class Assignor(Protocol):
 
     def assign(self, group: GroupSpec) -> Mapping[str, Assignment]:
         """The target assignment by member id. Members that are left out get nothing; partitions that are left out stay
-        unassigned. If it raises, the assignment is refused and the group keeps the present one.
-        """
+        unassigned. If it raises, the assignment is refused and the group keeps the present one."""
