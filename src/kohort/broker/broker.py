@@ -316,7 +316,7 @@ class Broker:
             self._note_software(connection, request, result)
         self._finish(connection, context, result)
         if api is OFFSET_COMMIT:
-            self.repeats.learn(connection, frame, start, request, result)
+            self.repeats.commits.learn(connection, frame, start, request, result)
 
     def _finish(self, connection: Connection, context: RequestContext, result: Any) -> None:
         match result:
@@ -337,7 +337,7 @@ class Broker:
         connection.parked = context.request_id
         if context.api_key in HEARTBEATS:
             connection.is_held = True
-            self.repeats.forget_heartbeats(connection.id)
+            self.repeats.heartbeats.forget(connection.id)
         self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
 
     def _refuse_version(self, connection: Connection, api: Api, version: int, correlation_id: int) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from kohort.broker.machines import StateMachines
 from kohort.broker.nodes import Node
-from kohort.broker.topics.catalog import Topic
+from kohort.broker.topics.catalog import Topic, group_record
 from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.turn import HandedOut
 from kohort.broker.turn_builder import TurnBuilder
@@ -73,7 +73,7 @@ class GroupShards:
 
     def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Give a group these configs and no others. The group need not exist."""
-        self._topics.configure_group(group_id, configs)
+        self._topics.decide(group_record(group_id, configs))
         self.machines.ask(self.of(group_id), GroupConfigsChanged(group_id, configs))
 
     def append_offsets(self, index: int, records: OffsetRecords) -> None:

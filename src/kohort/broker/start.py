@@ -19,7 +19,6 @@ from kohort.coordinator.state_machine import StateMachine
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
 from kohort.wire.batches import CorruptBatch, RecordColumns, check_crc, decode_columns, read_header
 from kohort.wire.errors import ProtocolError
-from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 READ_BYTES = 4 * 1024 * 1024
 """Bytes of a log that the replay reads at a time."""
@@ -41,7 +40,8 @@ def replay(state: BrokerState) -> None:
         raise StorageError(f"the data is of a newer format: {error}") from None
     state.topics.resume(metadata)
     _open_partitions(state, logs)
-    _load_shards(state)
+    for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions)):
+        load(state, state.groups.add(index))
     read_journal(state)
 
 
@@ -86,11 +86,6 @@ def _stored(logs: dict[LogKey, LogInfo], topic: Topic, index: int) -> LogInfo:
     if info is None:
         raise StorageError(f"the data directory lacks the log of {topic.name}-{index}: it is damaged")
     return info
-
-
-def _load_shards(state: BrokerState) -> None:
-    for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions)):
-        load(state, state.groups.add(index))
 
 
 def load(state: BrokerState, machine: StateMachine) -> None:
@@ -139,12 +134,7 @@ def _replace_absent_leaders(state: BrokerState) -> None:
         assignments = []
         for index, assignment in enumerate(topic.partitions):
             if assignment.leader not in state.node_by_id:
-                assignment = _with_present_leader(state, index, assignment)
+                present = [replica for replica in assignment.replicas if replica in state.node_by_id]
+                assignment = led_by(assignment, present[0] if present else state.nodes[index % len(state.nodes)].id)
             assignments.append(assignment)
         state.topics.change(topic, assignments=assignments)
-
-
-def _with_present_leader(state: BrokerState, index: int, assignment: PartitionAssignment) -> PartitionAssignment:
-    present = [replica for replica in assignment.replicas if replica in state.node_by_id]
-    leader = present[0] if present else state.nodes[index % len(state.nodes)].id
-    return led_by(assignment, leader)

@@ -204,12 +204,10 @@ class SqliteStorage:
 
     def _extent(self, key: LogKey) -> Extent | None:
         log = self._logs.get(key)
-        return None if log is None else Extent(log.start_offset, self._end_of(log))
-
-    def _end_of(self, log: LogRow) -> int:
-        """The end offset, gathered batches included."""
-        gathered = self._gathered.logs.get(log.key)
-        return log.end_offset if gathered is None else gathered.end_offset
+        if log is None:
+            return None
+        gathered = self._gathered.logs.get(key)
+        return Extent(log.start_offset, log.end_offset if gathered is None else gathered.end_offset)
 
     def _gather_or_apply(self, operation: Operation, changed: dict[LogKey, LogRow]) -> None:
         if self._gathered.add((operation,), self._logs):

@@ -109,14 +109,11 @@ class SqliteFile:
             case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
                 return StorageError(f"cannot {doing} {self.path}: {error}; check its permissions and its disk")
             case _:
-                return StorageError(f"cannot {doing} {self.path}: {error} ({_code_name(error)}); check its disk")
+                name = getattr(error, "sqlite_errorname", "unknown code")
+                return StorageError(f"cannot {doing} {self.path}: {error} ({name}); check its disk")
 
     def damaged(self, what: str) -> StorageError:
         return StorageError(
             f"{self.path} is damaged: {what}. Restore the data directory from a backup, or move it away and start "
             "with an empty one; what is readable can be saved with SQLite's .recover"
         )
-
-
-def _code_name(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", "unknown code")

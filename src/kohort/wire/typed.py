@@ -203,6 +203,21 @@ class _ClassWriter:
     def is_compact(self, field: Field) -> str:
         return "compact" if field.compact else "False"
 
+    def nullabilities(self, field: Field) -> Iterator[bool]:
+        """True if the field may be null. If only some versions allow it: True, then False, around the two branches."""
+        null = [version for version in self.within if version in field.nullable]
+        if not null or null == self.within:
+            yield bool(null)
+            return
+        outer = self.within
+        others = [version for version in outer if version not in null]
+        for nullable, versions, head in ((True, null, f"if {self.one_of(null)}:"), (False, others, "else:")):
+            self.line(head)
+            self.within = versions
+            with self.indented():
+                yield nullable
+        self.within = outer
+
     def default(self, field: Field) -> str:
         index = [f.name for f in self.schema.fields].index(field.name)
         return self.constant(f"schema_of(tables.{self.cls.__name__}).fields[{index}].default")
@@ -229,21 +244,8 @@ class _ClassWriter:
         self.line(f"return {builder}({', '.join(names.values())}), pos")
 
     def read_value(self, field: Field, name: str) -> None:
-        """Read a struct that may be null in some versions."""
-        null = [version for version in self.within if version in field.nullable]
-        if null and null != self.within:
-            outer = self.within
-            condition = self.one_of(null)
-            self.line(f"if {condition}:")
-            for nullable, versions in ((True, null), (False, [version for version in outer if version not in null])):
-                self.within = versions
-                if not nullable:
-                    self.line("else:")
-                with self.indented():
-                    self.read_one(field, field.type, name, nullable)
-            self.within = outer
-        else:
-            self.read_one(field, field.type, name, bool(null))
+        for nullable in self.nullabilities(field):
+            self.read_one(field, field.type, name, nullable)
 
     def read_one(self, field: Field, wire_type: Any, name: str, nullable: bool) -> None:
         compact = self.is_compact(field)
@@ -330,19 +332,8 @@ class _ClassWriter:
                 self.write_tags()
 
     def write_value(self, field: Field, value: str, w: str, out: str) -> None:
-        null = [version for version in self.within if version in field.nullable]
-        if null and null != self.within:
-            outer = self.within
-            self.line(f"if {self.one_of(null)}:")
-            for nullable, versions in ((True, null), (False, [version for version in outer if version not in null])):
-                self.within = versions
-                if not nullable:
-                    self.line("else:")
-                with self.indented():
-                    self.write_one(field, field.type, value, nullable, w, out)
-            self.within = outer
-        else:
-            self.write_one(field, field.type, value, bool(null), w, out)
+        for nullable in self.nullabilities(field):
+            self.write_one(field, field.type, value, nullable, w, out)
 
     def write_one(self, field: Field, wire_type: Any, value: str, nullable: bool, w: str, out: str) -> None:
         compact = self.is_compact(field)

@@ -6,10 +6,11 @@ Settings of brokers cannot be changed while they run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from kohort.broker.handlers.config_resources import BROKER, Refused, Resource, check_broker, resource_of
+from kohort.broker.messages import shortened
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.coordinator.settings.config_keys import LIST, InvalidConfig, value_text
@@ -24,51 +25,42 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 def incremental_alter_configs(
     state: BrokerState, request: incremental_schema.IncrementalAlterConfigsRequest, context: RequestContext
 ) -> incremental_schema.IncrementalAlterConfigsResponse:
-    response = incremental_schema.AlterConfigsResourceResponse
-    return incremental_schema.IncrementalAlterConfigsResponse(
-        responses=tuple(
-            response(error_code=error, error_message=message, resource_type=kind, resource_name=name)
-            for error, message, kind, name in _alter(state, request.resources, request.validate_only, _incremental)
-        )
-    )
+    answer = incremental_schema.AlterConfigsResourceResponse
+    return incremental_schema.IncrementalAlterConfigsResponse(responses=_alter(state, request, _incremental, answer))
 
 
 def alter_configs(
     state: BrokerState, request: alter_schema.AlterConfigsRequest, context: RequestContext
 ) -> alter_schema.AlterConfigsResponse:
-    response = alter_schema.AlterConfigsResourceResponse
-    return alter_schema.AlterConfigsResponse(
-        responses=tuple(
-            response(error_code=error, error_message=message, resource_type=kind, resource_name=name)
-            for error, message, kind, name in _alter(state, request.resources, request.validate_only, _replaced)
-        )
-    )
+    answer = alter_schema.AlterConfigsResourceResponse
+    return alter_schema.AlterConfigsResponse(responses=_alter(state, request, _replaced, answer))
 
 
 def _alter(
     state: BrokerState,
-    resources: Iterable[Any],
-    validate_only: bool,
+    request: Any,
     compute: Callable[[BrokerState, Resource, Any], dict[str, str]],
-) -> list[tuple[ErrorCode, str | None, int, str]]:
-    """Change each resource. Returns error, message, type and name of each."""
-    resources = list(resources)
-    times = Counter((asked.resource_type, asked.resource_name) for asked in resources)
-    results: list[tuple[ErrorCode, str | None, int, str]] = []
-    for asked in resources:
+    answer: Callable[..., Any],
+) -> tuple[Any, ...]:
+    """Change each resource, and answer it."""
+    times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    answers = []
+    for asked in request.resources:
         kind, name = asked.resource_type, asked.resource_name
         error, message = ErrorCode.NONE, None
         try:
             if times[kind, name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
             resource = _alterable(state, kind, name)
-            configs = _checked(resource, compute(state, resource, asked))
-            if not validate_only and configs != resource.configs:
+            configs = resource.checked(compute(state, resource, asked))
+            if not request.validate_only and configs != resource.configs:
                 resource.put(configs)
         except Refused as refused:
             error, message = refused.error, refused.message
-        results.append((error, message, kind, name))
-    return results
+        except InvalidConfig as invalid:
+            error, message = ErrorCode.INVALID_CONFIG, shortened(str(invalid))
+        answers.append(answer(error_code=error, error_message=message, resource_type=kind, resource_name=name))
+    return tuple(answers)
 
 
 def _alterable(state: BrokerState, kind: int, name: str) -> Resource:
@@ -79,13 +71,6 @@ def _alterable(state: BrokerState, kind: int, name: str) -> Resource:
             ErrorCode.INVALID_REQUEST, "Settings of brokers cannot be changed while they run; start again with others"
         )
     return resource_of(state, kind, name)
-
-
-def _checked(resource: Resource, configs: dict[str, str]) -> dict[str, str]:
-    try:
-        return resource.checked(configs)
-    except InvalidConfig as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _incremental(

@@ -70,7 +70,7 @@ def _list_offset(
     partition = state.partition(topic, index) if topic is not None else None
     if topic is None or partition is None:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if asked.timestamp < 0 and not _supported(asked.timestamp, context.api_version):
+    if asked.timestamp < EARLIEST and context.api_version < _SINCE.get(asked.timestamp, 32767):
         return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION)
     assignment = topic.partitions[index]
     error = leader_error(asked.current_leader_epoch, assignment.leader_epoch, assignment.leader, context.broker_id)
@@ -88,10 +88,6 @@ def _list_offset(
     return ListOffsetsPartitionResponse(
         partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
-
-
-def _supported(timestamp: int, version: int) -> bool:
-    return timestamp in (LATEST, EARLIEST) or version >= _SINCE.get(timestamp, 32767)
 
 
 def _locate(partition: Partition, timestamp: int, search: Search) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -102,7 +103,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self._storage = storage
         self._pending_bytes = 0
-        self._producers = Producers(self._producer_batches, config.producer_id_expiration_ms)
+        self._producers = Producers(partial(storage.producer_batches, log), config.producer_id_expiration_ms)
         self._epochs: list[tuple[int, int]] | None = None
         """Each epoch and the offset where it begins, ascending; the last is the current one. None until first used."""
 
@@ -187,9 +188,6 @@ class Partition:
         self.high_watermark = self.end_offset
         self._pending_bytes = 0
         self._producers.forget_some()
-
-    def _producer_batches(self, producer_id: int, limit: int) -> list[StoredBatch]:
-        return self._storage.producer_batches(self.log, producer_id, limit)
 
     def _sequence_message(self, error: ErrorCode, producer_id: int) -> str:
         if error is ErrorCode.INVALID_PRODUCER_EPOCH:

@@ -7,15 +7,12 @@ decided on them. A decision holds while `Shard.version` is the same (coordinator
 
 from __future__ import annotations
 
-from typing import Any
-
 from kohort.broker.apis import OFFSET_COMMIT
 from kohort.broker.connection import Connection
 from kohort.broker.shortcuts.commits import Commits
 from kohort.broker.shortcuts.heartbeats import Heartbeats
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import ConnectionId, Millis
-from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 
 OFFSET_COMMIT_KEY = OFFSET_COMMIT.key.to_bytes(2, "big")
 
@@ -48,16 +45,6 @@ class Repeats:
         """The rules have changed: from now on the new version decides what is allowed."""
         self.forget(connection.id)
         connection.rules_version = self._state.rules_version
-
-    def learn(
-        self, connection: Connection, frame: bytes, start: int, request: OffsetCommitRequest, response: Any
-    ) -> None:
-        """Keep a commit that a handler answered. `start`: where its body begins in the frame."""
-        self.commits.learn(connection, frame, start, request, response)
-
-    def forget_heartbeats(self, connection: ConnectionId) -> None:
-        """Its heartbeats are held: each goes to the handler."""
-        self.heartbeats.forget(connection)
 
     def forget(self, connection: ConnectionId) -> None:
         self.heartbeats.forget(connection)

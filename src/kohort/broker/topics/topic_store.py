@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import random as random_module
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node
@@ -15,7 +15,6 @@ from kohort.broker.topics.catalog import (
     METADATA_LOG,
     Catalog,
     Topic,
-    group_record,
     producer_ids_record,
     topic_deleted_record,
     topic_record,
@@ -126,9 +125,6 @@ class TopicStore:
         for partition in self.partitions.pop(topic.topic_id):
             self._turn.operations.append(DeleteLog(partition.log))
             self._fetch_waits.wake((partition.log,))
-
-    def configure_group(self, group_id: str, configs: Mapping[str, str]) -> None:
-        self.decide(group_record(group_id, configs))
 
     def next_producer_id(self) -> int:
         """A producer id never given before, not even by a process that crashed: ids are reserved in durable blocks."""

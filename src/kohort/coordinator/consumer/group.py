@@ -240,7 +240,10 @@ class ConsumerFold:
             case ConsumerGroupCurrentMemberAssignmentKey():
                 group.put_current(key.member_id, None if value is None else member_state(value))
             case ConsumerGroupRegularExpressionKey(regular_expression=text):
-                self._index(group, group.put_pattern(text, None if value is None else stored_pattern(value)))
+                stored = None
+                if value is not None:
+                    stored = Pattern(frozenset(value.topics), value.version, value.timestamp)
+                self._index(group, group.put_pattern(text, stored))
 
 
 # -- records' values
@@ -252,10 +255,6 @@ def epoch_value(epoch: int, metadata_hash: int) -> ConsumerGroupMetadataValue:
 
 def target_epoch_value(epoch: int, now: Millis) -> ConsumerGroupTargetAssignmentMetadataValue:
     return ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now)
-
-
-def stored_pattern(value: ConsumerGroupRegularExpressionValue) -> Pattern:
-    return Pattern(frozenset(value.topics), value.version, value.timestamp)
 
 
 def pattern_value(pattern: Pattern) -> ConsumerGroupRegularExpressionValue:

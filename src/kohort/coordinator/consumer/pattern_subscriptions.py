@@ -162,15 +162,12 @@ class Patterns:
     def load(self) -> None:
         """The matches in the log count until the patterns have been compared with all topics. That begins now."""
         for group in self._consumers.groups.values():
-            self._forget_unused(group)
+            # Only logs that Kafka wrote have patterns without subscribers.
+            for text in sorted(group.patterns.keys() - group.pattern_users.keys()):
+                self._consumers.emit(regex_record(group.group_id, text, None))
             for text in group.pattern_users:
                 self._matches.use(text, group.group_id)
         self._search()
-
-    def _forget_unused(self, group: ConsumerGroup) -> None:
-        """Only logs that Kafka wrote have patterns without subscribers."""
-        for text in sorted(group.patterns.keys() - group.pattern_users.keys()):
-            self._consumers.emit(regex_record(group.group_id, text, None))
 
     def unload(self) -> None:
         self._matches.clear()

@@ -123,7 +123,9 @@ class Journal:
                     waiting = []
                     self._go_on(group, entry, now)
                 case "group loaded":
-                    self._loaded(group, entry, now)
+                    self._interrupt(group, now)
+                    group.owners = unread_owners(entry.members)
+                    group.loaded_ms = now
                 case "group unloaded":
                     self._interrupt(group, now)
                 case _:
@@ -261,11 +263,6 @@ class Journal:
         member = group.steps_of.get(cut(entry.member_id))
         return now - member.told_ms if member is not None and member.told_ms is not None else 0
 
-    def _loaded(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
-        self._interrupt(group, now)
-        group.owners = unread_owners(entry.members)
-        group.loaded_ms = now
-
     def _interrupt(self, group: _Group, now: Millis) -> None:
         if group.open is not None:
             self._close(group, group.open, "interrupted", now)
@@ -308,14 +305,12 @@ class Journal:
         while len(self._groups) > self._config.journal_max_groups or (
             self._bytes > self._config.journal_max_bytes and len(self._groups) > 1
         ):
-            self._forget(next(iter(self._groups)))
+            oldest = self._groups.pop(next(iter(self._groups)))
+            self._bytes -= sum(map(len, oldest.stories))
+            self._has_forgotten = True
         for group in self._groups.values() if self._bytes > self._config.journal_max_bytes else ():
             while group.stories and self._bytes > self._config.journal_max_bytes:
                 self._bytes -= len(group.stories.popleft())
-
-    def _forget(self, group_id: str) -> None:
-        self._bytes -= sum(map(len, self._groups.pop(group_id).stories))
-        self._has_forgotten = True
 
     def take_delays(self) -> list[tuple[str, HeldUp]]:
         """Groups with the members that were removed since the last call while others waited for them."""
