@@ -270,7 +270,7 @@ class Shard:
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, version: int, now: Millis) -> OffsetFetchResponseGroup:
         if self.unavailable:
-            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable, topics=())
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable)
         return self._offsets.fetch(request, version)
 
     def fetch_fence(self, group_id: str, member_id: str, epoch: int) -> Fence:
@@ -281,14 +281,7 @@ class Shard:
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         if self.unavailable:
-            return DescribedGroup(
-                error_code=self.unavailable,
-                group_id=group_id,
-                group_state="",
-                protocol_type="",
-                protocol_data="",
-                members=(),
-            )
+            return DescribedGroup(error_code=self.unavailable, group_id=group_id)
         group = self.running.groups.get(group_id)
         if group is None and group_id in self.hard.offsets and group_id not in self.consumers.groups:
             group = Group(group_id)
@@ -299,9 +292,6 @@ class Shard:
                 error_message=f"Group {group_id} not found." if unknown else None,
                 group_id=group_id,
                 group_state=Phase.DEAD.value,
-                protocol_type="",
-                protocol_data="",
-                members=(),
             )
         stable = group.phase is Phase.STABLE
         return DescribedGroup(
@@ -331,16 +321,7 @@ class Shard:
         if not error:
             error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
             message = f"There is no consumer group {group_id}." if group_id else "The group id is empty."
-        return DescribedConsumerGroup(
-            error_code=error,
-            error_message=message,
-            group_id=group_id,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=(),
-        )
+        return DescribedConsumerGroup(error_code=error, error_message=message, group_id=group_id)
 
     def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:
         """Which members are awaited, and for how long; None if the group does not exist."""

@@ -25,18 +25,18 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
 
 def heartbeat(state: BrokerState, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
-    error = ErrorCode.NONE
-    if not state.serves_consumer_groups:
-        error = ErrorCode.UNSUPPORTED_VERSION
-    elif state.coordinator_of(shard) != context.broker_id:
-        error = ErrorCode.NOT_COORDINATOR
-    if error:
-        return ConsumerGroupHeartbeatResponse(
-            throttle_time_ms=0, error_code=error, member_epoch=0, heartbeat_interval_ms=0
-        )
+    if error := _refusal(state, shard, context):
+        return ConsumerGroupHeartbeatResponse(error_code=error)
     state.groups.tell_topics()
     nonce = "" if request.member_id else str(UUID(bytes=state.random.randbytes(16), version=4))
     return ask_shard(state, shard, request, context, nonce, hold_ms(state, more_behind=context.more_behind))
+
+
+def _refusal(state: BrokerState, shard: int, context: RequestContext) -> ErrorCode:
+    """Why this broker does not serve the consumer groups of a shard; NONE if it does."""
+    if not state.serves_consumer_groups:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE if state.coordinator_of(shard) == context.broker_id else ErrorCode.NOT_COORDINATOR
 
 
 def hold_ms(state: BrokerState, *, more_behind: bool) -> int:
@@ -53,24 +53,9 @@ def describe(
     described = []
     for group_id in not_too_often(request.group_ids):
         shard = state.shard_of(group_id)
-        if not state.serves_consumer_groups:
-            described.append(_refused(group_id, ErrorCode.UNSUPPORTED_VERSION))
-            continue
-        if state.coordinator_of(shard) != context.broker_id:
-            described.append(_refused(group_id, ErrorCode.NOT_COORDINATOR))
+        if error := _refusal(state, shard, context):
+            described.append(DescribedConsumerGroup(error_code=error, group_id=group_id))
             continue
         group = state.shards[shard].describe_consumer_group(group_id)
         described.append(group if group.error_code else changed(group, authorized_operations=operations))
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=tuple(described))
-
-
-def _refused(group_id: str, error: ErrorCode) -> DescribedConsumerGroup:
-    return DescribedConsumerGroup(
-        error_code=error,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
-    )

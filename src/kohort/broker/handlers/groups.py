@@ -14,12 +14,13 @@ from kohort.broker.messages import changed
 from kohort.broker.request import InShard, RequestContext
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
+from kohort.coordinator.classic.responses import join_error
 from kohort.coordinator.events import GroupRequested
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -28,13 +29,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 def join_group(state: BrokerState, request: JoinGroupRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
-        return JoinGroupResponse(
-            error_code=ErrorCode.NOT_COORDINATOR,
-            leader="",
-            member_id=request.member_id,
-            members=(),
-            protocol_name=None if context.api_version >= 7 else "",
-        )
+        return join_error(ErrorCode.NOT_COORDINATOR, context.api_version, request.member_id)
     nonce = str(UUID(bytes=state.random.randbytes(16), version=4))
     return ask_shard(state, shard, request, context, nonce)
 
@@ -81,7 +76,7 @@ def describe_groups(
     for group_id in not_too_often(request.groups):
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) != context.broker_id:
-            described.append(_not_here(group_id))
+            described.append(DescribedGroup(error_code=ErrorCode.NOT_COORDINATOR, group_id=group_id))
             continue
         group = state.shards[shard].describe(group_id, context.api_version)
         if operations != NOT_ASKED and not group.error_code:
@@ -90,17 +85,6 @@ def describe_groups(
             group = explaining.explained(shard, group)
         described.append(group)
     return DescribeGroupsResponse(groups=tuple(described))
-
-
-def _not_here(group_id: str) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=ErrorCode.NOT_COORDINATOR,
-        group_id=group_id,
-        group_state="",
-        protocol_type="",
-        protocol_data="",
-        members=(),
-    )
 
 
 def list_groups(state: BrokerState, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:

@@ -81,7 +81,6 @@ def _unknown(error: ErrorCode, name: str | None, topic_id: bytes, operations: in
         name=name,
         topic_id=topic_id,
         is_internal=name in INTERNAL_TOPICS,
-        partitions=(),
         topic_authorized_operations=operations,
     )
 

@@ -25,13 +25,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 def join_error(error: int, version: int, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=error,
-        protocol_name=None if version >= 7 else "",
-        leader="",
-        member_id=member_id,
-        members=(),
-    )
+    return JoinGroupResponse(error_code=error, protocol_name=None if version >= 7 else "", member_id=member_id)
 
 
 def joined(
@@ -84,9 +78,7 @@ def refusal(event: GroupRequested, error: int) -> Any:
         case HeartbeatRequest():
             return HeartbeatResponse(error_code=error)
         case ConsumerGroupHeartbeatRequest():
-            return ConsumerGroupHeartbeatResponse(
-                throttle_time_ms=0, error_code=error, member_epoch=0, heartbeat_interval_ms=0
-            )
+            return ConsumerGroupHeartbeatResponse(error_code=error)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error_code=error)
         case OffsetCommitRequest():

@@ -45,7 +45,6 @@ def heartbeat_answer(
             )
         )
     return ConsumerGroupHeartbeatResponse(
-        throttle_time_ms=0,
         error_code=0,
         member_id=member_id,
         member_epoch=epoch,
@@ -55,9 +54,7 @@ def heartbeat_answer(
 
 
 def heartbeat_error(error: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(
-        throttle_time_ms=0, error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0
-    )
+    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
 def state_name(group: ConsumerGroup) -> str:

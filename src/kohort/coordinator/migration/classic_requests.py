@@ -125,9 +125,7 @@ class MixedGroups:
             generation_id=state.member_epoch,
             protocol_type=CONSUMER_PROTOCOL,
             protocol_name=protocols_of(value)[0][0],
-            leader="",
             member_id=member_id,
-            members=(),
         )
         self._reply(event, response)
         self._members.wake(group, now)

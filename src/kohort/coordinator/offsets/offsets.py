@@ -167,7 +167,7 @@ class Offsets:
     def fetch(self, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
         error = self._check_fetch(request, version)
         if error:
-            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error, topics=())
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
         offsets = self._hard.offsets.get(request.group_id, {})
         wanted: dict[tuple[str, bytes], list[int]] = {}
         if request.topics is None:

@@ -42,11 +42,11 @@ class DescribedConsumerGroup:
     error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default=None)
     group_id: str = field("string")
-    group_state: str = field("string")
-    group_epoch: int = field("int32")
-    assignment_epoch: int = field("int32")
-    assignor_name: str = field("string")
-    members: tuple[DescribedConsumerGroupMember, ...] = field([DescribedConsumerGroupMember])
+    group_state: str = field("string", default="")
+    group_epoch: int = field("int32", default=0)
+    assignment_epoch: int = field("int32", default=0)
+    assignor_name: str = field("string", default="")
+    members: tuple[DescribedConsumerGroupMember, ...] = field([DescribedConsumerGroupMember], default=())
     authorized_operations: int = field("int32", default=-2147483648)
 
 

@@ -42,7 +42,7 @@ class MetadataResponseTopic:
     name: str | None = field("string", nullable="12+", default="")
     topic_id: Uuid = field("uuid", "10+", default=NO_UUID)
     is_internal: bool = field("bool", "1+", default=False)
-    partitions: tuple[MetadataResponsePartition, ...] = field([MetadataResponsePartition])
+    partitions: tuple[MetadataResponsePartition, ...] = field([MetadataResponsePartition], default=())
     topic_authorized_operations: int = field("int32", "8+", default=-2147483648)
 
 
