@@ -36,16 +36,6 @@ from kohort.wire.schemas.group_records import (
 Place = tuple[str, int]
 """A topic's name and a partition's index."""
 
-OFFSET_COMMIT = 1
-GROUP_METADATA = 2
-CONSUMER_GROUP_METADATA = 3
-CONSUMER_GROUP_MEMBER_METADATA = 5
-CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
-CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
-CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
-CONSUMER_GROUP_REGULAR_EXPRESSION = 16
-GENERATION = 30001
-
 _KEYS: dict[int, tuple[type, type]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
@@ -56,11 +46,14 @@ _KEYS: dict[int, tuple[type, type]] = {
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
-    GENERATION: (GenerationKey, GenerationValue),
+    30001: (GenerationKey, GenerationValue),
 }
+"""Of each type of record, the classes of its key and its value. Type 30001 is kohort's own."""
+_TYPES = {key: kind for kind, (key, _) in _KEYS.items()}
 
 
-def _key(kind: int, key: Any) -> bytes:
+def _key(key: Any) -> bytes:
+    kind = _TYPES[type(key)]
     return kind.to_bytes(2, "big") + encode(key, kind)
 
 
@@ -68,13 +61,13 @@ def _value(value: Any, version: int) -> bytes:
     return version.to_bytes(2, "big") + encode(value, version)
 
 
-def _version_0(kind: int, key: Any, value: Any) -> Record:
-    return Record(_key(kind, key), None if value is None else _value(value, 0), (key, value))
+def _version_0(key: Any, value: Any) -> Record:
+    return Record(_key(key), None if value is None else _value(value, 0), (key, value))
 
 
 def _offset_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
     key = OffsetCommitKey(group=group, topic=topic, partition=partition)
-    return key, _key(OFFSET_COMMIT, key)
+    return key, _key(key)
 
 
 _known_offset_key = lru_cache(maxsize=16_384)(_offset_key)
@@ -106,43 +99,37 @@ class OffsetRecords(msgspec.Struct, frozen=True, gc=False):
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:
     key = GroupMetadataKey(group=group)
-    return Record(_key(GROUP_METADATA, key), None if value is None else _value(value, 4), (key, value))
+    return Record(_key(key), None if value is None else _value(value, 4), (key, value))
 
 
 def generation_record(group: str, generation: int | None) -> Record:
     """Under the empty name: the highest generation of the forgotten groups."""
     value = None if generation is None else GenerationValue(generation=generation)
-    return _version_0(GENERATION, GenerationKey(group=group), value)
+    return _version_0(GenerationKey(group=group), value)
 
 
 def consumer_group_record(group: str, value: ConsumerGroupMetadataValue | None) -> Record:
-    key = ConsumerGroupMetadataKey(group_id=group)
-    return _version_0(CONSUMER_GROUP_METADATA, key, value)
+    return _version_0(ConsumerGroupMetadataKey(group_id=group), value)
 
 
 def member_record(group: str, member: str, value: ConsumerGroupMemberMetadataValue | None) -> Record:
-    key = ConsumerGroupMemberMetadataKey(group_id=group, member_id=member)
-    return _version_0(CONSUMER_GROUP_MEMBER_METADATA, key, value)
+    return _version_0(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member), value)
 
 
 def target_epoch_record(group: str, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> Record:
-    key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group)
-    return _version_0(CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, key, value)
+    return _version_0(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), value)
 
 
 def target_record(group: str, member: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> Record:
-    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member)
-    return _version_0(CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, key, value)
+    return _version_0(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member), value)
 
 
 def current_record(group: str, member: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> Record:
-    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member)
-    return _version_0(CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, key, value)
+    return _version_0(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), value)
 
 
 def regex_record(group: str, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> Record:
-    key = ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex)
-    return _version_0(CONSUMER_GROUP_REGULAR_EXPRESSION, key, value)
+    return _version_0(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex), value)
 
 
 def parse(record: Record) -> tuple[Any, Any] | None:

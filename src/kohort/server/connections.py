@@ -122,9 +122,6 @@ class Connections:
                 connection = self._open.get(release.connection)
                 if connection is not None:
                     connection.close(release.reason)
-        self._turn_over()
-
-    def _turn_over(self) -> None:
         handled, self._in_turn_bytes = self._in_turn_bytes, 0
         for connection_id, connection in self._in_turn.items():
             handled += connection.waiting_bytes

@@ -35,10 +35,6 @@ class Listener:
         self.bound = Address(address.host, address.port)
         """The address with the real port instead of 0."""
 
-    @property
-    def is_up(self) -> bool:
-        return bool(self._servers)
-
     def bind(self) -> None:
         """Raises ListenFailed."""
         host, port = self.bound
@@ -67,7 +63,9 @@ class Listener:
             self.bound = Address(host, opened.getsockname()[1])
 
     async def up(self) -> None:
-        """Listen. Raises ListenFailed."""
+        """Listen, if it does not. Raises ListenFailed."""
+        if self._servers:
+            return
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
             try:

@@ -164,9 +164,7 @@ class Server:
     async def listener_up(self, broker_id: int) -> None:
         """Listen on the same address again."""
         self._check_broker(broker_id)
-        listener = self._listeners[broker_id - self.config.broker_id]
-        if not listener.is_up:
-            await listener.up()
+        await self._listeners[broker_id - self.config.broker_id].up()
 
     def _check_broker(self, broker_id: int) -> None:
         if not 0 <= broker_id - self.config.broker_id < self.config.brokers:

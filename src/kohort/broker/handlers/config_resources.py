@@ -30,10 +30,10 @@ TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
 class Refused(Exception):
     """One resource of a request cannot be served."""
 
-    def __init__(self, error: ErrorCode, message: str) -> None:
+    def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(error, message)
         self.error = error
-        self.message = shortened(message)
+        self.message = shortened(message) if message is not None else error.message
 
 
 class Resource(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kohort.broker.handlers.config_resources import Refused
 from kohort.broker.handlers.configs import described_for_creation
-from kohort.broker.messages import shortened
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
@@ -40,19 +40,9 @@ from kohort.wire.schemas.metadata_records import PartitionAssignment
 TOPIC_IDS = 6
 """The first version of DeleteTopics that names topics by their ids."""
 
-
 MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
 """Limits of one request: all clients wait for it. Kafka allows 10,000 partitions (ReplicationControlManager)."""
-
-
-class _Refused(Exception):
-    """One topic of a request cannot be served."""
-
-    def __init__(self, error: ErrorCode, message: str | None = None) -> None:
-        super().__init__(error, message)
-        self.error = error
-        self.message = shortened(message) if message is not None else error.message
 
 
 def create_topics(state: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -62,9 +52,9 @@ def create_topics(state: BrokerState, request: CreateTopicsRequest, context: Req
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         try:
             if times[name] > 1:
-                raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
             results.append(_create(state, topic, request.validate_only, created))
-        except _Refused as refused:
+        except Refused as refused:
             results.append(
                 CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message, configs=())
             )
@@ -81,7 +71,7 @@ class _Created(msgspec.Struct):
 
     def add(self, partitions: int) -> None:
         if self.topics == MAX_CREATED_TOPICS or self.partitions + partitions > MAX_CREATED_PARTITIONS:
-            raise _Refused(
+            raise Refused(
                 ErrorCode.POLICY_VIOLATION,
                 f"A request creates up to {MAX_CREATED_TOPICS} topics and {MAX_CREATED_PARTITIONS} partitions",
             )
@@ -99,13 +89,13 @@ class _Created(msgspec.Struct):
 def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, created: _Created) -> CreatableTopicResult:
     name = topic.name
     if problem := check_topic_name(name):
-        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name in ("__cluster_metadata", *OWN_TOPICS) and state.topic(name) is None:
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"Clients do not create {name}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Clients do not create {name}")
     if state.topic(name) is not None:
-        raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name} already")
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name} already")
     if other := state.catalog.colliding(name):
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from the topic {other} by dots and underscores only"
         )
     configs = _configs(topic)
@@ -128,11 +118,11 @@ def _configs(topic: CreatableTopic) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise _Refused(ErrorCode.INVALID_CONFIG, f"{config.name} needs a value")
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{config.name} needs a value")
         try:
             parse(config.name, config.value)
         except InvalidConfig as error:
-            raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         configs[config.name] = config.value
     return configs
 
@@ -142,16 +132,16 @@ def _assignments(state: BrokerState, topic: CreatableTopic, created: _Created) -
         return _manual_assignments(state, topic, created)
     factor, count = topic.replication_factor, topic.num_partitions
     if factor < -1 or factor == 0:
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "The replication factor is at least 1, or -1 for the default",
         )
     if count < -1 or count == 0:
-        raise _Refused(ErrorCode.INVALID_PARTITIONS, "There is at least one partition; -1 stands for the default")
+        raise Refused(ErrorCode.INVALID_PARTITIONS, "There is at least one partition; -1 stands for the default")
     factor = state.config.default_replication_factor if factor == -1 else factor
     count = state.config.num_partitions if count == -1 else count
     if factor > len(state.nodes):
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
         )
@@ -164,13 +154,13 @@ def _manual_assignments(
     state: BrokerState, topic: CreatableTopic, created: _Created
 ) -> tuple[PartitionAssignment, ...]:
     if topic.replication_factor != -1 or topic.num_partitions != -1:
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_REQUEST,
             "An assignment of replicas says how many there are: partitions and replication factor are then -1",
         )
     by_index = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if sorted(by_index) != list(range(len(topic.assignments))):
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     _check_room(state, len(by_index))
@@ -190,7 +180,7 @@ def _assigned(
             problem = f"names brokers that do not exist: {sorted(unknown)}"
         else:
             continue
-        raise _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment {list(replicas)} {problem}")
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment {list(replicas)} {problem}")
     return tuple(
         PartitionAssignment(leader=replicas[0], leader_epoch=0, replicas=replicas) for replicas in replica_lists
     )
@@ -199,7 +189,7 @@ def _assigned(
 def _check_room(state: BrokerState, additional: int) -> None:
     limit = state.config.max_partitions
     if state.catalog.partition_count + additional > limit:
-        raise _Refused(
+        raise Refused(
             ErrorCode.POLICY_VIOLATION,
             f"{additional} more partitions would pass the limit of {limit} (max.partitions)",
         )
@@ -215,22 +205,15 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
     results = []
     gone = []
     for wanted, topic in found:
-        result = DeletableTopicResult(
-            name=topic.name if topic is not None else wanted.name,
-            topic_id=topic.topic_id if topic is not None else wanted.topic_id,
-            error_code=ErrorCode.NONE,
-        )
         try:
-            _check_deletion(wanted, topic, times)
-            assert topic is not None
-            gone.append(topic)
-        except _Refused as refused:
+            topic = _deletable(wanted, topic, times)
+        except Refused as refused:
             result = DeletableTopicResult(
-                name=wanted.name,
-                topic_id=wanted.topic_id,
-                error_code=refused.error,
-                error_message=refused.message,
+                name=wanted.name, topic_id=wanted.topic_id, error_code=refused.error, error_message=refused.message
             )
+        else:
+            gone.append(topic)
+            result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
         results.append(result)
     state.delete_topics(gone)
     return DeleteTopicsResponse(responses=tuple(results))
@@ -242,18 +225,19 @@ def _named(state: BrokerState, wanted: DeleteTopicState) -> Topic | None:
     return state.catalog.by_id.get(wanted.topic_id)
 
 
-def _check_deletion(wanted: DeleteTopicState, topic: Topic | None, times: Counter[str | DeleteTopicState]) -> None:
+def _deletable(wanted: DeleteTopicState, topic: Topic | None, times: Counter[str | DeleteTopicState]) -> Topic:
     if wanted.name is not None and wanted.topic_id != NO_UUID:
-        raise _Refused(ErrorCode.INVALID_REQUEST, "A topic is named by its name or by its id, not by both")
+        raise Refused(ErrorCode.INVALID_REQUEST, "A topic is named by its name or by its id, not by both")
     if wanted.name is None and wanted.topic_id == NO_UUID:
-        raise _Refused(ErrorCode.INVALID_REQUEST, "The request names a topic neither by its name nor by its id")
+        raise Refused(ErrorCode.INVALID_REQUEST, "The request names a topic neither by its name nor by its id")
     if times[topic.name if topic is not None else wanted] > 1:
-        raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+        raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
     if topic is None:
         by_id = wanted.name is None
-        raise _Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if own := OWN_TOPICS.get(topic.name):
-        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} holds {own.holds}; it cannot be deleted")
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} holds {own.holds}; it cannot be deleted")
+    return topic
 
 
 def create_partitions(
@@ -266,9 +250,9 @@ def create_partitions(
         error, message = ErrorCode.NONE, None
         try:
             if times[name] > 1:
-                raise _Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
             _grow(state, wanted, request.validate_only, created)
-        except _Refused as refused:
+        except Refused as refused:
             error, message = refused.error, refused.message
         results.append(CreatePartitionsTopicResult(name=name, error_code=error, error_message=message))
     return CreatePartitionsResponse(results=tuple(results))
@@ -277,16 +261,16 @@ def create_partitions(
 def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created) -> None:
     topic = state.topic(wanted.name)
     if topic is None:
-        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.name in OWN_TOPICS:
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"The number of partitions of {topic.name} is fixed at the first start",
         )
     present = len(topic.partitions)
     additional = wanted.count - present
     if additional <= 0:
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_PARTITIONS,
             f"{topic.name} has {present} partitions already; {wanted.count} are not more",
         )
@@ -294,14 +278,14 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
     created.add(additional)
     factor = len(topic.partitions[0].replicas)
     if factor > len(state.nodes):  # the topic was created when there were more
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
         )
     if wanted.assignments is None:
         added = state.topics.place(additional, factor, present)
     elif len(wanted.assignments) != additional:
-        raise _Refused(
+        raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{additional} partition(s) would be added, but {len(wanted.assignments)} assignment(s) were given.",
         )

@@ -82,10 +82,7 @@ class FetchWaits:
         return None if request_id in self.woken else self.remove(request_id)
 
     def take_woken(self) -> list[FetchWait]:
-        taken = list(self.woken.values())
-        for wait in taken:
-            self.remove(wait.context.request_id)
-        return taken
+        return self._take(self.woken)
 
     def take_due(self, now: Millis) -> list[FetchWait]:
         due = []
@@ -96,7 +93,10 @@ class FetchWaits:
         return due
 
     def take_all(self) -> list[FetchWait]:
-        taken = list(self._parked.values())
+        return self._take(self._parked)
+
+    def _take(self, waits: dict[RequestId, FetchWait]) -> list[FetchWait]:
+        taken = list(waits.values())
         for wait in taken:
             self.remove(wait.context.request_id)
         return taken
