@@ -295,7 +295,6 @@ class Shard:
             )
         stable = group.phase is Phase.STABLE
         return DescribedGroup(
-            error_code=ErrorCode.NONE,
             group_id=group_id,
             group_state=group.phase.value,
             protocol_type=group.protocol_type or "",

@@ -16,6 +16,7 @@ from kohort.broker.handlers.config_resources import (
     resource_of,
     synonyms,
 )
+from kohort.broker.messages import changed
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
@@ -82,14 +83,9 @@ def _shaped(
     """The entries that the request asks for."""
     keys = frozenset(resource.configuration_keys or ())
     return tuple(
-        DescribeConfigsResourceResult(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.read_only,
-            is_sensitive=False,
-            config_source=entry.config_source,
+        changed(
+            entry,
             synonyms=entry.synonyms if request.include_synonyms else (),
-            config_type=entry.config_type,
             documentation=entry.documentation if request.include_documentation else None,
         )
         for entry in entries
@@ -103,8 +99,6 @@ def _entries(state: BrokerState, resource: Resource) -> Iterable[DescribeConfigs
         yield DescribeConfigsResourceResult(
             name=known.name,
             value=found[0].value,
-            read_only=False,
-            is_sensitive=False,
             config_source=found[0].source,
             synonyms=found,
             config_type=known.type,
@@ -141,7 +135,6 @@ def _broker_entries(state: BrokerState, name: str) -> Iterable[DescribeConfigsRe
             name=setting_name,
             value=value_text(value),
             read_only=True,
-            is_sensitive=False,
             config_source=source,
             synonyms=tuple(synonyms),
             config_type=_setting_type(setting),

@@ -94,7 +94,7 @@ def list_groups(state: BrokerState, request: ListGroupsRequest, context: Request
             if shard.unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ListGroupsResponse(error_code=shard.unavailable, groups=())  # half a list would mislead (D8)
             groups.extend(shard.list_groups(request.states_filter, request.types_filter))
-    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
+    return ListGroupsResponse(groups=tuple(groups))
 
 
 def delete_groups(state: BrokerState, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:

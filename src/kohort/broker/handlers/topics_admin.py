@@ -106,7 +106,6 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, crea
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,
-        error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=len(assignments),
         replication_factor=len(assignments[0].replicas),
@@ -213,7 +212,7 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
             )
         else:
             gone.append(topic)
-            result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+            result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
         results.append(result)
     state.delete_topics(gone)
     return DeleteTopicsResponse(responses=tuple(results))

@@ -43,7 +43,6 @@ def joined(
             for m in group.members.values()
         )
     return JoinGroupResponse(
-        error_code=0,
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
@@ -60,7 +59,6 @@ def sync_error(error: int) -> SyncGroupResponse:
 
 def synced(group: Group, member: Member) -> SyncGroupResponse:
     return SyncGroupResponse(
-        error_code=0,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
         assignment=member.assignment,

@@ -45,7 +45,6 @@ def heartbeat_answer(
             )
         )
     return ConsumerGroupHeartbeatResponse(
-        error_code=0,
         member_id=member_id,
         member_epoch=epoch,
         heartbeat_interval_ms=interval_ms,
@@ -87,7 +86,6 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedC
             )
         )
     return DescribedConsumerGroup(
-        error_code=0,
         group_id=group.group_id,
         group_state=state_name(group),
         group_epoch=group.epoch,

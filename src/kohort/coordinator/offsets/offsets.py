@@ -178,7 +178,6 @@ class Offsets:
                 wanted.setdefault((asked.name, asked.topic_id), []).extend(asked.partition_indexes)
         return OffsetFetchResponseGroup(
             group_id=request.group_id,
-            error_code=ErrorCode.NONE,
             topics=tuple(
                 OffsetFetchResponseTopics(
                     name=topic,
@@ -235,7 +234,7 @@ class Offsets:
                 results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=refused))
             topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=tuple(results)))
         self._note_deleted(request.group_id, deleted, f"{event.client.client_id} of {event.client.host} asked for it")
-        return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
+        return self._reply(event, OffsetDeleteResponse(topics=tuple(topics)))
 
     def delete_all(self, group_id: str) -> None:
         for topic, partition in self._hard.offsets.get(group_id, {}):
@@ -322,13 +321,12 @@ def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> Of
     """A topic may have been deleted and created again: offsets of the former one do not count. Without an id on either
     side (NO_UUID) the name counts."""
     if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):
-        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=0)
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="")
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
-        error_code=0,
     )
 
 

@@ -39,7 +39,7 @@ class DescribedConsumerGroupMember:
 
 @message()
 class DescribedConsumerGroup:
-    error_code: int = field("int16")
+    error_code: int = field("int16", default=0)
     error_message: str | None = field("string", nullable="0+", default=None)
     group_id: str = field("string")
     group_state: str = field("string", default="")

@@ -26,7 +26,7 @@ class DescribedGroupMember:
 
 @message()
 class DescribedGroup:
-    error_code: int = field("int16")
+    error_code: int = field("int16", default=0)
     error_message: str | None = field("string", "6+", nullable="6+", default=None)
     group_id: str = field("string")
     group_state: str = field("string", default="")

@@ -31,7 +31,7 @@ class JoinGroupResponseMember:
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse:
     throttle_time_ms: int = field("int32", "2+", default=0)
-    error_code: int = field("int16")
+    error_code: int = field("int16", default=0)
     generation_id: int = field("int32", default=-1)
     protocol_type: str | None = field("string", "7+", nullable="7+", default=None)
     protocol_name: str | None = field("string", nullable="7+", default="")

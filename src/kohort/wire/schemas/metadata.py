@@ -27,7 +27,7 @@ class MetadataResponseBroker:
 
 @message()
 class MetadataResponsePartition:
-    error_code: int = field("int16")
+    error_code: int = field("int16", default=0)
     partition_index: int = field("int32")
     leader_id: int = field("int32")
     leader_epoch: int = field("int32", "7+", default=-1)
@@ -38,7 +38,7 @@ class MetadataResponsePartition:
 
 @message()
 class MetadataResponseTopic:
-    error_code: int = field("int16")
+    error_code: int = field("int16", default=0)
     name: str | None = field("string", nullable="12+", default="")
     topic_id: Uuid = field("uuid", "10+", default=NO_UUID)
     is_internal: bool = field("bool", "1+", default=False)
