@@ -154,7 +154,6 @@ class TurnSchedule:
             self._edge.wake_at(deadline)
 
     def deadline_reached(self) -> None:
-        """The timer fired."""
         self._timer = None
         self.wake()
 

@@ -175,8 +175,6 @@ class TurnLoop:
 
 
 class _ComplaintLog:
-    """Writes the turns' complaints to the log."""
-
     def __init__(self) -> None:
         self._limited = log.LimitedLog()
         self._damage_logged_at: dict[str, float] = {}

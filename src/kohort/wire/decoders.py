@@ -28,7 +28,6 @@ def compile_decoder(cls: type, version: int) -> Decoder:
 
 
 def decoder_source(cls: type, version: int) -> str:
-    """The source of the generated decoder."""
     return _DecoderWriter(cls, version).code.text("decode(buf, pos, v)")
 
 

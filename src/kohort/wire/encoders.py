@@ -25,7 +25,6 @@ def compile_encoder(cls: type, version: int) -> Encoder:
 
 
 def encoder_source(cls: type, version: int) -> str:
-    """The source of the generated encoder."""
     return _EncoderWriter(cls, version).code.text("encode(m, v)")
 
 

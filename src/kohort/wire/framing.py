@@ -177,7 +177,6 @@ def read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def unsigned_varint(value: int) -> bytes:
-    """The bytes of an unsigned varint."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()

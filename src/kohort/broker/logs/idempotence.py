@@ -27,8 +27,6 @@ MAX_SEQUENCE = 2**31 - 1
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A batch that a producer wrote."""
-
     first_sequence: int
     last_sequence: int
     base_offset: int

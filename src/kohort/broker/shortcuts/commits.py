@@ -82,8 +82,6 @@ class Kept:
 
 
 class _Committer:
-    """A connection that commits."""
-
     __slots__ = ("in_vain", "kept", "size")
 
     def __init__(self) -> None:

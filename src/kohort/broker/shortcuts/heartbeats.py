@@ -117,8 +117,6 @@ class Beat:
 
 
 class _Beating:
-    """A connection that heartbeats."""
-
     __slots__ = ("last", "shared")
 
     def __init__(self) -> None:

@@ -17,8 +17,6 @@ from kohort.storage.protocol import LogKey
 
 
 class FetchWait:
-    """One parked fetch."""
-
     __slots__ = ("context", "deadline_ms", "logs", "missing_bytes", "request")
 
     def __init__(

@@ -27,8 +27,6 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Member:
-    """A member of the running group."""
-
     member_id: str
     instance_id: str | None
     client: Client
@@ -69,8 +67,6 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """A running classic group."""
-
     group_id: str
     phase: Phase = Phase.EMPTY
     since: Millis = 0

@@ -52,8 +52,6 @@ STABLE = Reconciliation.STABLE
 
 
 class Heartbeats:
-    """Takes the ConsumerGroupHeartbeats of a shard."""
-
     def __init__(
         self,
         config: Config,

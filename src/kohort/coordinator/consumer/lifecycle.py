@@ -33,8 +33,6 @@ EXPECTED = {REVOKE: "give its partitions up", JOIN: "rejoin", SYNC: "sync"}
 
 
 class ConsumerGroups:
-    """The consumer groups of a shard."""
-
     def __init__(
         self,
         config: Config,

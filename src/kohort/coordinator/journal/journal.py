@@ -61,8 +61,6 @@ class Refused(NamedTuple):
 
 
 class _Group:
-    """The journal of one group."""
-
     __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "steps_of", "stories")
 
     def __init__(self, owners: Owners | None) -> None:

@@ -167,8 +167,6 @@ def _problem(name: str, value: Any, config: Config, assignors: Container[str], n
 
 
 class SettingsOfGroups:
-    """The settings of each group of a shard."""
-
     def __init__(self, config: Config) -> None:
         self._config = config
         self._default = GroupSettings(
