@@ -16,9 +16,10 @@ import heapq
 import select
 import socket
 import time
-from typing import Any, Generic, TypeVar
+import uuid
+from collections import Counter
+from typing import Any
 
-from bench._joined import new_member_id, owned_partitions
 from bench._process import Address, call, receive
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
@@ -40,14 +41,16 @@ ASSIGNMENT = b"\0\1\0\0\0\1\0\x06orders\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 PROTOCOLS = (JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),)
 JOIN, HEARTBEAT, SYNC, VERSIONS = 11, 12, 14, 18
 MEMBER_ID_REQUIRED, REBALANCING, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 79, 27, 25, 22
+Partitions = frozenset[tuple[bytes, int]]
 DESCRIBE_S = 0.05
 """The interval of ConsumerGroupDescribe, once the members seem to agree."""
 
 
 class Member:
-    __slots__ = ("connection", "inbox", "member_id")
+    __slots__ = ("connection", "group", "inbox", "member_id")
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, group: str, connection: socket.socket) -> None:
+        self.group = group
         self.connection = connection
         self.inbox = bytearray()
         self.member_id = ""
@@ -66,20 +69,13 @@ class Member:
         """`frame` has its header: the correlation id and no tagged fields."""
         raise NotImplementedError
 
-    def heartbeat(self, due: float) -> None:
-        raise NotImplementedError
 
-
-AnyMember = TypeVar("AnyMember", bound=Member)
-
-
-class Crowd(Generic[AnyMember]):
+class Crowd:
     """All members of a run."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.members: dict[int, AnyMember] = {}
-        self.heartbeats = 0
+        self.members: dict[int, Any] = {}
         self._due: list[tuple[float, int]] = []
         self._epoll = select.epoll()
 
@@ -88,7 +84,7 @@ class Crowd(Generic[AnyMember]):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def add(self, member: AnyMember) -> None:
+    def add(self, member: Member) -> None:
         member.connection.setblocking(False)
         self.members[member.connection.fileno()] = member
         self._epoll.register(member.connection.fileno(), select.EPOLLIN)
@@ -103,20 +99,17 @@ class Crowd(Generic[AnyMember]):
             if number % 50 == 0:
                 self.serve(0)
 
-    def schedule(self, member: AnyMember, due: float) -> None:
+    def schedule(self, member: Member, due: float) -> None:
         heapq.heappush(self._due, (due, member.connection.fileno()))
 
     def settled(self) -> bool:
-        raise NotImplementedError
-
-    def progress(self) -> str:
         raise NotImplementedError
 
     def settle(self, seconds: float) -> None:
         """Serve the members until they have settled, within `seconds` at most."""
         deadline = time.monotonic() + seconds
         while not self.settled():
-            assert time.monotonic() < deadline, f"after {seconds} s {self.progress()}"
+            assert time.monotonic() < deadline, f"not settled after {seconds} s: {self}"
             self._round(0.005)
 
     def serve(self, seconds: float) -> None:
@@ -146,12 +139,11 @@ class Crowd(Generic[AnyMember]):
 
 
 class ClassicMember(Member):
-    __slots__ = ("crowd", "generation", "group", "heartbeat_frame", "quiet_until", "stable")
+    __slots__ = ("crowd", "generation", "heartbeat_frame", "quiet_until", "stable")
 
     def __init__(self, crowd: ClassicCrowd, group: str, connection: socket.socket) -> None:
-        super().__init__(connection)
+        super().__init__(group, connection)
         self.crowd = crowd
-        self.group = group
         self.generation = -1
         self.stable = False
         self.quiet_until = 0.0
@@ -204,7 +196,6 @@ class ClassicMember(Member):
         elif answer:
             self.joined(answer)
         elif key == HEARTBEAT:
-            self.crowd.heartbeats += 1
             self.crowd.schedule(self, self.quiet_until)
         else:
             self.synced()
@@ -233,7 +224,7 @@ class ClassicMember(Member):
         self.crowd.schedule(self, self.quiet_until)
 
 
-class ClassicCrowd(Crowd[ClassicMember]):
+class ClassicCrowd(Crowd):
     """`software` is the members' name in ApiVersions; without a name they send no such request."""
 
     def __init__(self, address: Address, *, software: str = "") -> None:
@@ -258,7 +249,7 @@ class ClassicCrowd(Crowd[ClassicMember]):
         generations = {(member.group, member.generation) for member in self.members.values()}
         return len(generations) == len({group for group, _ in generations})
 
-    def progress(self) -> str:
+    def __str__(self) -> str:
         return f"{self.stable} of {len(self.members)} members are stable"
 
 
@@ -268,85 +259,85 @@ class ClassicCrowd(Crowd[ClassicMember]):
 class ConsumerMember(Member):
     __slots__ = ("crowd", "epoch", "owned")
 
-    def __init__(self, crowd: ConsumerCrowd, connection: socket.socket) -> None:
-        super().__init__(connection)
+    def __init__(self, crowd: ConsumerCrowd, group: str, connection: socket.socket) -> None:
+        super().__init__(group, connection)
         self.crowd = crowd
-        self.member_id = new_member_id()
+        self.member_id = str(uuid.uuid4())
         self.epoch = 0
-        self.owned: tuple[HeartbeatTopicPartitions, ...] = ()
+        self.owned: Partitions = frozenset()
 
     def heartbeat(self, _: float) -> None:
         self.send(full=False)
 
     def send(self, *, full: bool) -> None:
+        topics = {topic for topic, _ in self.owned}
+        owned = tuple(
+            HeartbeatTopicPartitions(topic_id=topic, partitions=tuple(sorted(p for t, p in self.owned if t == topic)))
+            for topic in topics
+        )
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self.crowd.group,
+            group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
             rebalance_timeout_ms=REBALANCE_MS if self.epoch == 0 else -1,
             subscribed_topic_names=(self.crowd.topic,) if self.epoch == 0 else None,
-            topic_partitions=self.owned if full else None,
+            topic_partitions=owned if full else None,
         )
         self.connection.send(encode_request(request, 1, 1, "bench"))
 
     def answered(self, frame: bytes) -> None:
         answer = decode(ConsumerGroupHeartbeatResponse, 1, frame, 5)
         assert answer.error_code == 0, answer
-        self.crowd.heartbeats += 1
         self.crowd.joining -= self.epoch == 0
         self.epoch = answer.member_epoch
-        told = owned_partitions(answer)
-        if told is not None and told != self.owned:
-            self.crowd.owned += count(told) - count(self.owned)
+        if answer.assignment is not None and (told := _partitions(answer.assignment)) != self.owned:
+            self.crowd.owned += len(told) - len(self.owned)
             self.owned = told
             self.send(full=True)
         else:
             self.crowd.schedule(self, time.monotonic() + answer.heartbeat_interval_ms / 1e3)
 
 
-class ConsumerCrowd(Crowd[ConsumerMember]):
-    """One group, which reads one topic."""
+class ConsumerCrowd(Crowd):
+    """Groups that read one topic."""
 
     def __init__(self, address: Address, topic: str, partitions: int) -> None:
         super().__init__(address)
-        self.group = ""
         self.topic = topic
         self.partitions = partitions
+        self.sizes: Counter[str] = Counter()
         self.joining = self.owned = 0
         """Members without an answer; the number of owned partitions of all members."""
         self._described = 0.0
 
     def join(self, group: str) -> None:
-        self.group = group
-        member = ConsumerMember(self, self.connected())
+        member = ConsumerMember(self, group, self.connected())
         member.send(full=True)
         self.joining += 1
+        self.sizes[group] += 1
         self.add(member)
 
     def settled(self) -> bool:
-        """All partitions are owned, evenly, and every member has reached its target."""
-        if self.joining or self.owned != self.partitions or time.monotonic() < self._described + DESCRIBE_S:
+        """All partitions of every group are owned, evenly, and every member has reached its target."""
+        wanted = self.partitions * len(self.sizes)
+        if self.joining or self.owned != wanted or time.monotonic() < self._described + DESCRIBE_S:
             return False
-        fair = -(-self.partitions // len(self.members))
-        if any(count(member.owned) > fair for member in self.members.values()):
+        if any(len(m.owned) > -(-self.partitions // self.sizes[m.group]) for m in self.members.values()):
             return False
         with socket.create_connection(self.address, 30) as connection:
-            asked = ConsumerGroupDescribeRequest(group_ids=(self.group,))
-            group = call(connection, asked, 0, ConsumerGroupDescribeResponse).groups[0]
+            asked = ConsumerGroupDescribeRequest(group_ids=tuple(self.sizes))
+            groups = call(connection, asked, 0, ConsumerGroupDescribeResponse).groups
         self._described = time.monotonic()
-        return (
-            len(group.members) == len(self.members)
+        return all(
+            len(group.members) == self.sizes[group.group_id]
             and group.group_epoch == group.assignment_epoch
             and all(_partitions(m.assignment) == _partitions(m.target_assignment) for m in group.members)
+            for group in groups
         )
 
-    def progress(self) -> str:
+    def __str__(self) -> str:
         return f"{self.owned} partitions are owned, {self.joining} members have not joined"
 
 
-def count(owned: tuple[HeartbeatTopicPartitions, ...]) -> int:
-    return sum(len(topic.partitions) for topic in owned)
-
-
-def _partitions(assigned: Any) -> set[tuple[bytes, int]]:
-    return {(topic.topic_id, partition) for topic in assigned.topic_partitions for partition in topic.partitions}
+def _partitions(assigned: Any) -> Partitions:
+    return frozenset((topic.topic_id, p) for topic in assigned.topic_partitions for p in topic.partitions)

@@ -57,6 +57,10 @@ class Server:
     def title(self) -> str:
         return TITLES[self.name]
 
+    @property
+    def bootstrap(self) -> str:
+        return "{}:{}".format(*self.address)
+
     def cpu_seconds(self) -> float:
         """CPU seconds of the process and its children."""
         return sum(map(cpu_seconds, descendants(self.pid)))

@@ -1,13 +1,8 @@
-"""Offset commits a second, the CPU and the time of each, from 50 clients; beside peers and a floor.
-
-50 members of classic groups, a group and a connection each, one commit under way on each. kohort answers when the
-offsets are on the disk (fdatasync), Apache Kafka when they are in the page cache: these are the defaults. kfake and
-librdkafka's mock keep them in memory; the mock's topics have four partitions.
-"""
+"""Offset commits a second, the CPU and the time of each, from 50 clients; beside peers and a floor."""
 
 from __future__ import annotations
 
-from bench._joined import classic_members, commit, create_topic
+from bench._joined import classic_members, commit, coordinators_ready, create_topic
 from bench._load import LOAD_SHARE, half_load, measure_rates, times, warm
 from bench._peers import NO_DELAY, Settings
 from bench._run import Panel, Run, Subject, Table
@@ -23,6 +18,7 @@ TOPIC = "bench"
 
 def measure(run: Run) -> None:
     with run.servers(SERVERS, SETTINGS) as servers:
+        coordinators_ready(servers)
         for server in servers:
             create_topic(server, TOPIC, max(PARTITIONS))
         members = {server: classic_members(server, "commits", CLIENTS) for server in servers}

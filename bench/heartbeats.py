@@ -1,13 +1,15 @@
-"""The server's CPU per heartbeat of classic and consumer groups, and latencies at half load; with peers and a floor.
-
-The members have joined, a group each. In one row sixteen members share a connection and take turns, since identical
-requests are the cheapest for a server. Sessions last ten minutes, so members not under test do not expire. kohort does
-not hold heartbeats here. librdkafka's mock has no consumer groups and does not accept 1,000 connections.
-"""
+"""The server's CPU per heartbeat of classic and consumer groups, and latencies at half load; with peers and a floor."""
 
 from __future__ import annotations
 
-from bench._joined import classic_members, consumer_heartbeat, consumer_members, create_topic, heartbeat
+from bench._joined import (
+    classic_members,
+    consumer_heartbeat,
+    consumer_members,
+    coordinators_ready,
+    create_topic,
+    heartbeat,
+)
 from bench._load import LOAD_SHARE, half_load, measure_rates, warm
 from bench._peers import LONG_SESSIONS, MANY_CONNECTIONS, NO_DELAY, Server, Settings
 from bench._run import Panel, Run, Subject, Table
@@ -29,6 +31,7 @@ TOPIC = "bench"
 
 def measure(run: Run) -> None:
     with run.servers(SERVERS, SETTINGS) as servers:
+        coordinators_ready(servers)
         joined = {protocol: {server: _join(server, protocol) for server in servers} for protocol in PROTOCOLS}
         for frames in joined.values():
             for server in servers:
@@ -54,7 +57,7 @@ def _join(server: Server, protocol: str) -> list[bytes]:
     if protocol == "classic":
         return [heartbeat(m) for m in classic_members(server, protocol, count)]
     create_topic(server, TOPIC, 1)
-    return [consumer_heartbeat(m) for m in consumer_members(server, protocol, count, TOPIC)]
+    return [consumer_heartbeat(m) for m in consumer_members(server, protocol, count, TOPIC, 1)]
 
 
 def _error_at(server: Server) -> int:

@@ -1,9 +1,6 @@
 """100,000 members with a heartbeat every 3 s each: the server's share of a core, and latencies.
 
-The members have joined classic groups, a group each. Their heartbeats come over 100 connections, each shared by 1,000
-members in turn, evenly spread, 33,333 a second. So this measures heartbeats, not connections (`startup` measures the
-memory of a connection). No server may hold an answer. Apache Kafka gets the same load, as far as one core allows.
-"""
+This measures heartbeats, not connections (`startup` measures the memory of a connection)."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def measure(run: Run) -> None:
     rate, seconds = count / INTERVAL_S, INTERVAL_S * (QUICK_INTERVALS if run.quick else INTERVALS)
     for name in run.names(SERVERS):
         with run.servers((name,), SETTINGS) as (server,):
-            coordinators_ready(server)
+            coordinators_ready([server])
             frames = [heartbeat(member) for member in classic_members(server, "many", count)]
             spread = [frames[n::CONNECTIONS] for n in range(CONNECTIONS)]
             warm(run, server, spread, depth=4, limit_s=LIMIT_S)

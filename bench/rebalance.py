@@ -1,14 +1,7 @@
 """Rebalances of consumer groups (KIP-848): the time until all partitions are read again, and the pauses.
 
-Unmodified consumers, librdkafka's (_rebalance_members.py) and Java's (java/RebalanceMembers.java), in groups that read
-60 partitions. A round: a newcomer subscribes, the group settles, the newcomer's process is killed (kill -9), its
-session expires, the group settles. docs/performance.md defines what is measured.
-
-A group's members are threads of one process. The newcomer has a process of its own, which has been a member of another
-group before, so its code is loaded. Java and Kafka need Maven and Java 17; missing peers are left out with a message.
-Takes a quarter of an hour; `--quick` three minutes. `--only librdkafka|java|pushed|plain|kafka|3|10|50`, more than one
-with commas; `--rounds N`; `--json FILE` keeps every round.
-"""
+A round: a newcomer subscribes, the group settles, the newcomer's process is killed (kill -9), its session expires, the
+group settles. The members are librdkafka's (_rebalance_members.py) and Java's (java/RebalanceMembers.java)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 """Produce and fetch with librdkafka: MB and records a second, the server's CPU for each MB; with peers.
 
-One producer or consumer runs in a process of its own on the load's core, with a new topic of four partitions for every
-round. The server's CPU counts until it is idle again, so deferred work is included. An MB is a million bytes of
-values, before compression. With one replica, acks=1 and acks=all are the same for Apache Kafka; kohort syncs for both.
-A fetch reads the records just produced, from the page cache. Apache Kafka's JVM is warmed up by the same work,
-uncounted. Topics stay until the end, because servers delete files later, which would be in other figures.
-"""
+The server's CPU counts until it is idle again, so deferred work is included. Topics stay until the end, because servers
+delete files later, which would be in other figures."""
 
 from __future__ import annotations
 
@@ -15,11 +11,10 @@ import sys
 import time
 from dataclasses import dataclass
 
-from bench._joined import connected, create_topic
+from bench._joined import create_topic
 from bench._peers import Server, Settings
-from bench._process import call
 from bench._run import Panel, Run, Subject, Table, Values
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kohort.client.cluster import Cluster
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 PARTITIONS = 4
@@ -92,13 +87,12 @@ def _round(run: Run, server: Server, case: Case, topic: str) -> None:
 
 
 def _delete(server: Server, topic: str) -> None:
-    with connected(server) as connection:
-        request = DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),), timeout_ms=30_000)
-        call(connection, request, 6, DeleteTopicsResponse)
+    with Cluster(server.bootstrap) as cluster:
+        cluster.delete_topic(topic)
 
 
 def _client(what: str, server: Server, topic: str, case: Case) -> dict[str, float]:
-    words = [what, f"{server.address[0]}:{server.address[1]}", topic, str(case.records), str(case.size)]
+    words = [what, server.bootstrap, topic, str(case.records), str(case.size)]
     command = [sys.executable, "-m", "bench._librdkafka", *words, case.compression, case.acks]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, text=True)
     _idle(server)

@@ -1,13 +1,7 @@
 """Rows per second and core from a topic into Spark: kohort's source, Spark's own (JVM), librdkafka's messages.
 
-One kohort server, one topic for each size of records, and a Spark session (local[1]) for each source and sink, warmed
-up. `noop` takes every column of every row and drops it; Parquet is Spark's default, snappy. Then the same without
-Spark: a range of a partition into Arrow batches, in one process. docs/performance.md defines what is measured.
-
-Needs the extra `spark`. Spark's own source comes from Maven Central where Maven is at hand: that of the installed
-version, else the nearest one that is there. Takes 25 minutes; `--quick` two minutes. `--only
-kohort|kafka|librdkafka|noop|Parquet|100|1000`, more than one with commas; `--rounds N`; `--json FILE`.
-"""
+Needs the extra `spark`. Spark's own source comes from Maven Central where Maven is installed: that of the installed
+version, else the nearest one that is there."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
 """Start until ready, memory idle and with 10,000 members, and a restart with 1,000,000 committed offsets; with peers.
 
-The start ends with the first answer to a Metadata request that names a broker, sent every few milliseconds; with a new
-directory, code and libraries in the page cache, and kohort's bytecode cached as in an installation. Memory is the
-resident memory of the process and its children, two seconds later, and with 10,000 members of 100 classic groups with a
-connection each, which heartbeat every 3 s (fewer if `ulimit -n` is lower). For the restart, 1,000 groups have committed
-1,000 partitions each; it ends when the offsets of fifty groups have been fetched. No log is compacted.
-"""
+Memory is the resident memory of the process and its children. There are fewer members if `ulimit -n` is lower."""
 
 from __future__ import annotations
 
@@ -18,12 +13,13 @@ from contextlib import AbstractContextManager, closing, contextmanager
 import bench._kafka as apache
 from bench import _peers
 from bench._crowd import ClassicCrowd
-from bench._joined import call_when_ready, committed, connected, coordinators_ready, create_topic
+from bench._joined import connected, coordinators_ready, create_topic
 from bench._machine import Others
 from bench._peers import MANY_CONNECTIONS, Server, Settings, started
-from bench._process import POLL_S, pinned, wait_until_it_answers
+from bench._process import POLL_S, call, pinned, wait_until_it_answers
 from bench._run import Panel, Run, Subject, Table
-from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kohort.client.cluster import Cluster
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
@@ -39,6 +35,11 @@ TOPIC = "orders"
 IDLE_S, SERVED_S = 2.0, 4.0
 """How long a server has been idle, and has served the members, when its memory is read."""
 WAIT_S = 180.0
+LOADING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 
 Timed = AbstractContextManager[tuple[Server, float]]
 
@@ -103,7 +104,7 @@ def _memory(run: Run) -> None:
     for name in run.names(WITH_MEMBERS):
         others = Others()
         with started(name, MANY) as server, closing(ClassicCrowd(server.address)) as crowd:
-            coordinators_ready(server)
+            coordinators_ready([server])
             idle = server.memory_mb()
             crowd.join_all([f"orders-{index % GROUPS}" for index in range(count)])
             crowd.settle(WAIT_S)
@@ -145,24 +146,23 @@ def _restart(run: Run, groups: int, name: str, start: Callable[[], Timed]) -> No
 
 def _commit(server: Server, groups: int) -> None:
     create_topic(server, TOPIC, OFFSET_PARTITIONS)
-    coordinators_ready(server)
-    topic = committed(TOPIC, OFFSET_PARTITIONS, 42)
-    with connected(server) as connection:
+    coordinators_ready([server])
+    offsets = {(TOPIC, partition): 42 for partition in range(OFFSET_PARTITIONS)}
+    with Cluster(server.bootstrap) as cluster:
         for group in range(groups):
-            request = OffsetCommitRequest(group_id=f"replay-{group}", topics=(topic,))
-            call_when_ready(connection, request, 8, OffsetCommitResponse, error=_worst)
-
-
-def _worst(answer: OffsetCommitResponse) -> int:
-    return max(partition.error_code for partition in answer.topics[0].partitions)
+            cluster.commit(f"replay-{group}", offsets)
 
 
 def _fetch(server: Server, group: str) -> None:
     """Wait until the server returns all offsets of the group."""
     topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=tuple(range(OFFSET_PARTITIONS)))
     request = OffsetFetchRequest(group_id=group, topics=(topic,))
+    deadline = time.monotonic() + WAIT_S
     with connected(server) as connection:
-        answer = call_when_ready(connection, request, 7, OffsetFetchResponse, pause_s=POLL_S)
+        while (answer := call(connection, request, 7, OffsetFetchResponse)).error_code in LOADING:
+            assert time.monotonic() < deadline, answer
+            time.sleep(POLL_S)
+    assert answer.error_code == 0, answer
     assert all(p.committed_offset == 42 for p in answer.topics[0].partitions), group
 
 

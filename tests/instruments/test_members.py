@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from bench._crowd import ClassicCrowd, ConsumerCrowd, count
+from bench._crowd import ClassicCrowd, ConsumerCrowd
 from bench._joined import classic_members, commit, consumer_heartbeat, consumer_members, create_topic, heartbeat
 from bench._load import answer_of
 from bench._peers import Server
@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
 
 def test_members_have_joined_and_their_heartbeats_are_answered(server: Server) -> None:
     frames = [heartbeat(m) for m in classic_members(server, "classic", 60)]
-    frames += [consumer_heartbeat(m) for m in consumer_members(server, "consumer", 3, "bench")]
+    frames += [consumer_heartbeat(m) for m in consumer_members(server, "consumer", 3, "bench", PARTITIONS)]
     for frame in frames:
         answer = answer_of(server, frame)
         assert answer[4 + ERROR_AT : 6 + ERROR_AT] == b"\0\0"
@@ -48,7 +48,7 @@ def test_a_consumer_group_settles(server: Server) -> None:
     with closing(ConsumerCrowd(server.address, "bench", PARTITIONS)) as crowd:
         crowd.join_all(["settles"] * PARTITIONS)
         crowd.settle(30)
-        assert sorted(count(member.owned) for member in crowd.members.values()) == [1] * PARTITIONS
+        assert sorted(len(member.owned) for member in crowd.members.values()) == [1] * PARTITIONS
 
 
 def test_classic_groups_settle(server: Server) -> None:
