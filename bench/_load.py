@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from bench._peers import Server, c_program, floor
+from bench._peers import Server, c_program, started
 from bench._process import receive
 from bench._run import Run, Table, Values
 
@@ -124,23 +125,25 @@ def measure_rates(
         servers = dict(requests)
         model = next((server for server in requests if server.name != "mock"), None)
         if model is not None and run.names(("floor",)):
-            servers[stack.enter_context(floor(answer_of(model, requests[model][0][0])))] = requests[model]
+            answer = answer_of(model, requests[model][0][0])
+            servers[stack.enter_context(started("floor", {}, answer=answer))] = requests[model]
 
-        def outcome(server: Server, rate: float) -> Outcome:
+        def measured(server: Server, rate: float = 0.0) -> Values:
+            def values(done: Outcome, _: float) -> Values:
+                found = full(done)
+                return {f"half_{name}": found[name] for name in found} if rate else {**found, **(more or {})}
+
             at = error_at(server)
-            return load(server, servers[server], depth=depth, seconds=run.seconds, rate=rate, error_at=at)
-
-        def highest(done: Outcome, _: float) -> Values:
-            return {**full(done), **(more or {})}
+            outcome = partial(load, server, servers[server], depth=depth, seconds=run.seconds, rate=rate, error_at=at)
+            return run.measure(row, server, outcome, values)
 
         most = dict.fromkeys(servers, 0.0)
         for _ in range(run.rounds):
             for server in servers:
-                found = run.measure(row, server, lambda server=server: outcome(server, 0.0), highest)
-                most[server] = max(most[server], found["rate"])
+                most[server] = max(most[server], measured(server)["rate"])
         for _ in range(max(1, run.rounds - 1) if half else 0):
             for server in servers:
-                run.measure(row, server, lambda server=server: outcome(server, most[server] / 2), _at_half_load)
+                measured(server, most[server] / 2)
 
 
 def full(done: Outcome) -> Values:
@@ -150,15 +153,6 @@ def full(done: Outcome) -> Values:
         "p50_us": done.p50_us,
         "p99_us": done.p99_us,
         "load_share": done.share,
-    }
-
-
-def _at_half_load(done: Outcome, _: float) -> Values:
-    return {
-        "half_rate": done.rate,
-        "half_cpu_us": done.cpu_us,
-        "half_p50_us": done.p50_us,
-        "half_p99_us": done.p99_us,
     }
 
 

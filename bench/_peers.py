@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -69,15 +69,8 @@ class Server:
         return sum(map(memory_mb, descendants(self.pid)))
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of the servers; all others are each server's defaults."""
-
-    kohort: Mapping[str, str] = field(default_factory=dict)
-    kafka: Mapping[str, str] = field(default_factory=dict)
-    kfake: Mapping[str, str] = field(default_factory=dict)
-
-
+Settings = Mapping[str, Mapping[str, str]]
+"""By server (kohort, kafka, kfake); all others are each server's defaults."""
 LONG_SESSIONS = {
     "group.consumer.session.timeout.ms": "600000",
     "group.consumer.max.session.timeout.ms": "600000",
@@ -153,39 +146,33 @@ def versions(names: set[str]) -> dict[str, str]:
 
 
 @contextmanager
-def started(name: str, settings: Settings, *, data: str = "") -> Iterator[Server]:
-    """`data`: kohort's data directory; "" for a new one."""
+def started(name: str, settings: Settings, *, data: str = "", answer: bytes = b"") -> Iterator[Server]:
+    """`data`: kohort's data directory; "" for a new one. `answer`: the floor's, a whole frame."""
     with ExitStack() as stack:
         with pinned(SERVER_CORE):
-            pid, address = stack.enter_context(_starting(name, settings, data))
+            pid, address = stack.enter_context(_starting(name, settings, data, answer))
         yield Server(name, pid, address)
 
 
-def _starting(name: str, settings: Settings, data: str) -> AbstractContextManager[tuple[int, Address]]:
+def _starting(name: str, settings: Settings, data: str, answer: bytes) -> AbstractContextManager[tuple[int, Address]]:
     match name:
         case "compiled" | "pure":
-            return serving(*pairs(settings.kohort), data=data, environment=PURE if name == "pure" else COMPILED)
+            environment = PURE if name == "pure" else COMPILED
+            return serving(*pairs(settings.get("kohort", {})), data=data, environment=environment)
         case "kafka":
-            return apache.kafka(kafka_jars(), settings.kafka)
+            return apache.kafka(kafka_jars(), settings.get("kafka", {}))
         case "kfake":
-            return _program(str(_kfake_program()), *pairs(settings.kfake), GOMAXPROCS="1")
+            return _program(str(_kfake_program()), *pairs(settings.get("kfake", {})), GOMAXPROCS="1")
         case "mock":
             return _program(sys.executable, "-m", "bench._librdkafka", "mock")
+        case "floor":
+            return _program(str(c_program("echo")), answer.hex())
         case _:
             raise ValueError(name)
 
 
 def pairs(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
-
-
-@contextmanager
-def floor(answer: bytes) -> Iterator[Server]:
-    """The C server. `answer` is a whole frame; the server replaces its correlation id."""
-    with ExitStack() as stack:
-        with pinned(SERVER_CORE):
-            pid, address = stack.enter_context(_program(str(c_program("echo")), answer.hex()))
-        yield Server("floor", pid, address)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 WAIT_S = 90.0
@@ -56,18 +55,16 @@ class Host:
                 self._hear(words)
 
 
-@dataclass
 class Group:
-    partitions: int
-    period_s: float
-    present: set[str] = field(default_factory=set)
-    subscribed: dict[str, int] = field(default_factory=dict)
-    held: dict[str, set[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, partitions: int, period_s: float) -> None:
+        self.partitions = partitions
+        self.period_s = period_s
+        self.present: set[str] = set()
+        self.subscribed: dict[str, int] = {}
+        self.held: dict[str, set[int]] = {}
         self._since: dict[int, int] = {}
         """When each partition's owner got it."""
-        self._reads: list[list[tuple[int, str]]] = [[] for _ in range(self.partitions)]
+        self._reads: list[list[tuple[int, str]]] = [[] for _ in range(partitions)]
         self._lock = threading.Lock()
 
     # -- reports of members
@@ -95,10 +92,6 @@ class Group:
             self.present.discard(name)
             self.held.pop(name, None)
 
-    def _picture(self) -> str:
-        shares = {name: len(held) for name, held in sorted(self.held.items())}
-        return f"present {sorted(self.present)}, partitions held {shares}"
-
     # -- settled
 
     def owners(self) -> dict[int, str]:
@@ -109,16 +102,14 @@ class Group:
         """Each partition has one owner, which has read it since its assignment and `began`; the shares are even."""
         shares = [self.held.get(name, set()) for name in self.present]
         least, rest = divmod(self.partitions, len(shares))
-        if sum(map(len, shares)) != self.partitions or len(set().union(*shares)) != self.partitions:
+        even = all(least <= len(share) <= least + (1 if rest else 0) for share in shares)
+        if not even or sum(map(len, shares)) != self.partitions or len(set().union(*shares)) != self.partitions:
             return False
-        if not all(least <= len(share) <= least + (1 if rest else 0) for share in shares):
-            return False
-        for name in self.present:
-            for index in self.held[name]:
-                reads = self._reads[index]
-                if not reads or reads[-1][1] != name or reads[-1][0] < max(began, self._since[index]):
-                    return False
-        return True
+        last = {(i, name): self._reads[i][-1:] for name in self.present for i in self.held[name]}
+        return all(
+            reads and reads[0][1] == name and reads[0][0] >= max(began, self._since[index])
+            for (index, name), reads in last.items()
+        )
 
     def settle(self, began: int = 0) -> None:
         self._wait_until_settled(began)
@@ -131,7 +122,7 @@ class Group:
             with self._lock:
                 if self.is_settled(began):
                     return
-                assert time.monotonic() < deadline, f"not settled: {self._picture()}"
+                assert time.monotonic() < deadline, f"not settled: partitions held {self.held}"
             time.sleep(0.02)
 
     # -- pauses

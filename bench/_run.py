@@ -94,12 +94,9 @@ class Table:
     cell: Callable[[Values], str]
     """A cell from the values of a row. A KeyError means that the row has none of them: the cell stays empty."""
 
-    def row(self, found: Sequence[Values | None]) -> list[str]:
-        return [self._cell(values) if values else "" for values in found]
-
-    def _cell(self, values: Values) -> str:
+    def text(self, values: Values | None) -> str:
         with suppress(KeyError):
-            return self.cell(values)
+            return self.cell(values) if values else ""
         return ""
 
 
@@ -218,7 +215,7 @@ def lines(found: Figures, subject: Subject) -> list[str]:
     """The tables, in Markdown."""
     made: list[str] = []
     for table in subject.tables:
-        rows = {row: table.row([subject.shown(found, row, name) for name in subject.columns]) for row in found.rows()}
+        rows = {row: [table.text(subject.shown(found, row, name)) for name in subject.columns] for row in found.rows()}
         used = [n for n, cells in enumerate(zip(*rows.values(), strict=True)) if any(cells)]
         if not used:
             continue

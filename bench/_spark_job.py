@@ -1,4 +1,6 @@
-"""One Spark session that reads a topic several times over: a process of its own, told its job in JSON.
+"""One Spark session that reads a topic several times: a process of its own, with its job in JSON as the argument.
+
+Without Spark, the process reads one partition into Arrow batches.
 
 It prints a line of JSON for each run: rows a second and core, rows a second, the CPU seconds of the JVM, of Python
 (this process, the planners and the workers) and of the server, and the largest memory of a Python worker in MB.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -18,13 +21,15 @@ from typing import Any
 
 from bench._machine import TICKS, cpu_seconds, descendants, memory_mb, stat
 
+WITHOUT = "no Spark"
+
 
 @dataclass(frozen=True)
 class Job:
     source: str
     """kohort, kafka or librdkafka."""
     sink: str
-    """noop or Parquet."""
+    """noop, Parquet or WITHOUT."""
     servers: str
     server_pid: int
     topic: str
@@ -37,6 +42,9 @@ class Job:
 
 def main(words: list[str]) -> None:
     job = Job(**json.loads(words[0]))
+    if job.sink == WITHOUT:
+        print(json.dumps(read_alone(job)))
+        return
     spark = session(job)
     with tempfile.TemporaryDirectory() as folder:
         found = frame(spark, job).count()
@@ -124,6 +132,36 @@ class Watch:
                 if stat(pid)[:1] != ["java"]:
                     self.worker_mb = max(self.worker_mb, memory_mb(pid))
         self.cpu = time.thread_time()
+
+
+def read_alone(job: Job) -> dict[str, float]:
+    """Read partition 0; with the resident memory before and at its largest."""
+    os.environ["KOHORT_SPARK_DECODER"] = "numba"  # from the first record on
+    from bench._spark_source import read as read_messages
+    from kohort.client.cluster import Cluster
+    from kohort.spark.options.source import parse
+    from kohort.spark.source.read import Range, read_range
+
+    options = parse({"kafka.bootstrap.servers": job.servers, "subscribe": job.topic})
+    with Cluster(job.servers) as cluster:
+        end = cluster.offsets([(job.topic, 0)])[job.topic, 0]
+    before = memory_mb(os.getpid())
+    for _ in range(2):  # the second reading has all code loaded
+        cpu, began = time.process_time(), time.perf_counter()
+        if job.source == "kohort":
+            batches = read_range(options, Range(job.topic, 0, 0, end))
+        else:
+            batches = read_messages(job.servers, job.topic, 0)
+        rows = sum(batch.num_rows for batch in batches)
+    used = time.process_time() - cpu
+    assert rows == job.rows, f"{job.source} read {rows} of {job.rows} rows"
+    return {
+        "rows_s_core": rows / used,
+        "rows_s": rows / (time.perf_counter() - began),
+        "python_s": used,
+        "worker_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        "before_mb": before,
+    }
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bench._joined import classic_members, commit, coordinators_ready, create_topic
 from bench._load import LOAD_SHARE, half_load, measure_rates, times, warm
-from bench._peers import NO_DELAY, Settings
+from bench._peers import NO_DELAY
 from bench._run import Panel, Run, Subject, Table
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
-SETTINGS = Settings(kohort=NO_DELAY, kafka=NO_DELAY)
+SETTINGS = {"kohort": NO_DELAY, "kafka": NO_DELAY}
 CLIENTS = 50
 PARTITIONS = (1, 10, 100)
 ERROR_AT = -5

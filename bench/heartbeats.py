@@ -11,15 +11,15 @@ from bench._joined import (
     heartbeat,
 )
 from bench._load import LOAD_SHARE, half_load, measure_rates, warm
-from bench._peers import LONG_SESSIONS, MANY_CONNECTIONS, NO_DELAY, Server, Settings
+from bench._peers import LONG_SESSIONS, MANY_CONNECTIONS, NO_DELAY, Server
 from bench._run import Panel, Run, Subject, Table
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
-SETTINGS = Settings(
-    kohort={**LONG_SESSIONS, **NO_DELAY, **MANY_CONNECTIONS, "group.consumer.heartbeat.hold.enable": "false"},
-    kafka={**LONG_SESSIONS, **NO_DELAY},
-    kfake={"group.consumer.session.timeout.ms": "600000"},
-)
+SETTINGS = {
+    "kohort": {**LONG_SESSIONS, **NO_DELAY, **MANY_CONNECTIONS, "group.consumer.heartbeat.hold.enable": "false"},
+    "kafka": {**LONG_SESSIONS, **NO_DELAY},
+    "kfake": {"group.consumer.session.timeout.ms": "600000"},
+}
 FEW, MANY = 50, 1_000
 ROWS = ((FEW, 1, 1), (FEW, 16, 1), (FEW, 16, 16), (MANY, 1, 1), (MANY, 16, 1))
 """Connections, heartbeats in flight on each, members on each."""

@@ -10,7 +10,7 @@ from contextlib import closing
 
 from bench._crowd import ClassicCrowd, ConsumerCrowd, Crowd
 from bench._joined import coordinators_ready, create_topic
-from bench._peers import MANY_CONNECTIONS, Server, Settings
+from bench._peers import MANY_CONNECTIONS, Server
 from bench._run import Panel, Run, Subject, Table, Values
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
@@ -28,7 +28,7 @@ def measure(run: Run) -> None:
     for delay, suffix in DELAYS.items():
         setting = {"group.initial.rebalance.delay.ms": delay}
         servers = SERVERS if not suffix else [name for name in SERVERS if name != "kfake"]
-        with run.servers(servers, Settings(kohort={**MANY_CONNECTIONS, **setting}, kafka=setting)) as started:
+        with run.servers(servers, {"kohort": MANY_CONNECTIONS | setting, "kafka": setting}) as started:
             for server in started:
                 create_topic(server, TOPIC, PARTITIONS)
             coordinators_ready(started)

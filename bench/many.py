@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bench._joined import classic_members, coordinators_ready, heartbeat
 from bench._load import LOAD_SHARE, full, load, times, warm
-from bench._peers import NO_DELAY, Settings
+from bench._peers import NO_DELAY
 from bench._run import Run, Subject, Table
 from bench.heartbeats import ERROR_AT
 
@@ -18,7 +18,7 @@ INTERVALS, QUICK_INTERVALS = 10, 3
 """Heartbeats of each member; with the first one its server learns of it on this connection."""
 LIMIT_S = 20.0
 """Time limit of the JVM's warm-up; a quarter in a quick run."""
-SETTINGS = Settings(kohort={**NO_DELAY, "group.heartbeat.hold.enable": "false"}, kafka=NO_DELAY)
+SETTINGS = {"kohort": {**NO_DELAY, "group.heartbeat.hold.enable": "false"}, "kafka": NO_DELAY}
 
 
 def measure(run: Run) -> None:

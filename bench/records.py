@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from bench._joined import create_topic
-from bench._peers import Server, Settings
+from bench._peers import Server
 from bench._run import Panel, Run, Subject, Table, Values
 from kohort.client.cluster import Cluster
 
@@ -53,7 +53,7 @@ class Case:
 
 
 def measure(run: Run) -> None:
-    with run.servers(SERVERS, Settings()) as servers:
+    with run.servers(SERVERS, {}) as servers:
         for server in servers:
             if server.name == "kafka":
                 _warm(run, server)

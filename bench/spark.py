@@ -7,28 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
 from bench import _peers
-from bench._machine import memory_mb
 from bench._process import serving
 from bench._run import WORST, Figures, Panel, Run, Subject, Table, Values
-from bench._spark_job import Job
+from bench._spark_job import WITHOUT, Job
 from kohort.client.cluster import Cluster
 from kohort.wire.batches import NewRecord, encode_batch
 
 JAVA = Path(__file__).parent / "java" / "spark"
 SOURCES = {"kohort": "kohort", "kafka": "Spark's own (JVM)", "librdkafka": "librdkafka → Arrow"}
 SINKS = ("noop", "Parquet")
-WITHOUT = "no Spark"
 SIZES = (100, 1_000)
 ROWS, QUICK_ROWS = 3_000_000, 300_000
 """Rows of 100 bytes; a quarter of this number for 1 kB."""
@@ -62,9 +57,11 @@ def measure(run: Run) -> None:
                         runs = run.asked or (QUICK_RUNS if run.quick else RUNS)
                         warm_up = QUICK_WARM_UP if run.quick else WARM_UP
                         job = Job(source, sink, servers, pid, "t", rows, runs, warm_up, jars)
-                        _in_spark(run, job, f"{size:,} bytes, {sink}")
+                        _run_job(run, job, f"{size:,} bytes, {sink}")
                 for source in (source for source in ("kohort", "librdkafka") if source in sources):
-                    _without(run, source, servers, rows // PARTITIONS, f"{size:,} bytes, {WITHOUT}")
+                    for _ in range(RUNS_WITHOUT):
+                        job = Job(source, WITHOUT, servers, pid, "t", rows // PARTITIONS, 1, 0)
+                        _run_job(run, job, f"{size:,} bytes, {WITHOUT}")
 
 
 def _versions() -> dict[str, str]:
@@ -87,8 +84,8 @@ def fill(servers: str, size: int, rows: int) -> int:
     return count * PARTITIONS * each
 
 
-def _in_spark(run: Run, job: Job, row: str) -> None:
-    """Each run of a session is a round. The load of other processes is unknown: Spark's end unobserved."""
+def _run_job(run: Run, job: Job, row: str) -> None:
+    """Each run of a process is a round. The load of other processes is unknown: Spark's end unobserved."""
     command = [sys.executable, "-m", "bench._spark_job", json.dumps(dataclasses.asdict(job))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=1_800)
     if done.returncode:
@@ -116,45 +113,6 @@ def _jars(run: Run, folder: Path) -> str:
             return ",".join(str(jar) for jar in sorted(into.glob("*.jar")))
     print(f"Spark's own source is not measured: not to be had from Maven Central\n{done.stdout[-500:]}")
     return ""
-
-
-ALONE = "import json, sys; from bench.spark import read_alone; print(json.dumps(read_alone(*sys.argv[1:])))"
-
-
-def _without(run: Run, source: str, servers: str, rows: int, row: str) -> None:
-    """Read into Arrow without Spark, in a process of its own."""
-    for _ in range(RUNS_WITHOUT):
-        command = [sys.executable, "-c", ALONE, source, servers]
-        numba = {**os.environ, "KOHORT_SPARK_DECODER": "numba"}  # from the first record on
-        done = subprocess.run(command, env=numba, capture_output=True, text=True, check=True)
-        values = json.loads(done.stdout)
-        assert (found := values.pop("rows")) == rows, f"{source} read {found} of {rows} rows"
-        run.add(row, source, values, None)
-
-
-def read_alone(way: str, servers: str) -> dict[str, float]:
-    """Read one partition; with the resident memory before and at its largest."""
-    from bench._spark_source import read as read_messages
-    from kohort.spark.options.source import parse
-    from kohort.spark.source.read import Range, read_range
-
-    options = parse({"kafka.bootstrap.servers": servers, "subscribe": "t"})
-    with Cluster(servers) as cluster:
-        end = cluster.offsets([("t", 0)])["t", 0]
-    before = memory_mb(os.getpid())
-    for _ in range(2):  # the second reading has all code loaded
-        cpu, began = time.process_time(), time.perf_counter()
-        batches = read_range(options, Range("t", 0, 0, end)) if way == "kohort" else read_messages(servers, "t", 0)
-        rows = sum(batch.num_rows for batch in batches)
-    used = time.process_time() - cpu
-    return {
-        "rows": rows,
-        "rows_s_core": rows / used,
-        "rows_s": rows / (time.perf_counter() - began),
-        "python_s": used,
-        "worker_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-        "before_mb": before,
-    }
 
 
 def _cpu(values: Values) -> str:

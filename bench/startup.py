@@ -15,7 +15,7 @@ from bench import _peers
 from bench._crowd import ClassicCrowd
 from bench._joined import connected, coordinators_ready, create_topic
 from bench._machine import Others
-from bench._peers import MANY_CONNECTIONS, Server, Settings, started
+from bench._peers import MANY_CONNECTIONS, Server, started
 from bench._process import POLL_S, call, pinned, wait_until_it_answers
 from bench._run import Panel, Run, Subject, Table
 from kohort.client.cluster import Cluster
@@ -26,8 +26,8 @@ SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 WITH_MEMBERS = ("compiled", "pure", "kafka", "kfake")
 REPLAYED = ("compiled", "pure", "kafka")
 OURS = ("compiled", "pure")
-MANY = Settings(kohort=MANY_CONNECTIONS)
-KEPT = Settings(kohort={"log.cleaner.enable": "false"}, kafka={"log.cleaner.enable": "false"})
+MANY = {"kohort": MANY_CONNECTIONS}
+KEPT = {name: {"log.cleaner.enable": "false"} for name in ("kohort", "kafka")}
 MEMBERS, QUICK_MEMBERS, GROUPS = 10_000, 2_000, 100
 OFFSET_GROUPS, QUICK_OFFSET_GROUPS, OFFSET_PARTITIONS = 1_000, 100, 1_000
 ASKED = 50
@@ -81,7 +81,7 @@ def _timed(name: str, *, data: str = "") -> Iterator[tuple[Server, float]]:
 
 @contextmanager
 def _node() -> Iterator[apache.Node]:
-    node = apache.Node(_peers.kafka_jars(), KEPT.kafka)
+    node = apache.Node(_peers.kafka_jars(), KEPT["kafka"])
     try:
         yield node
     finally:

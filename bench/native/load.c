@@ -18,16 +18,16 @@
  */
 #include "frames.h"
 
+#include <err.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <time.h>
 
 enum { OCTAVE = 32, BUCKETS = 64 * OCTAVE };
 
 struct connection {
     int socket;
+    uint32_t index;
     uint32_t frames, next; /* of its requests */
     unsigned char **frame;
     uint32_t *size;
@@ -50,15 +50,6 @@ static int64_t began, counted_from, ends;
 static uint64_t counted, histogram[BUCKETS];
 static int64_t longest;
 
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(1);
-}
-
 static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -69,10 +60,6 @@ static double cpu_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static void put_number(unsigned char *at, uint32_t value) {
-    at[0] = value >> 24, at[1] = value >> 16, at[2] = value >> 8, at[3] = value;
 }
 
 /* -- latency: buckets of 1/32 of an octave, so within 3 % */
@@ -102,17 +89,17 @@ static double percentile(double share) {
 static struct connection *read_connection(FILE *file) {
     unsigned char four[4];
     struct connection *c = calloc(1, sizeof *c);
-    if (!c || fread(four, 4, 1, file) != 1) fail("a short file of requests");
+    if (!c || fread(four, 4, 1, file) != 1) errx(1, "a short file of requests");
     c->frames = number(four);
     c->frame = calloc(c->frames, sizeof *c->frame);
     c->size = calloc(c->frames, sizeof *c->size);
     size_t largest = 0;
     for (uint32_t n = 0; n < c->frames; n++) {
-        if (fread(four, 4, 1, file) != 1) fail("a short file of requests");
+        if (fread(four, 4, 1, file) != 1) errx(1, "a short file of requests");
         c->size[n] = 4 + number(four);
         c->frame[n] = malloc(c->size[n]);
         memcpy(c->frame[n], four, 4);
-        if (c->size[n] < 12 || fread(c->frame[n] + 4, c->size[n] - 4, 1, file) != 1) fail("a short file of requests");
+        if (c->size[n] < 12 || fread(c->frame[n] + 4, c->size[n] - 4, 1, file) != 1) errx(1, "a short file of requests");
         if (c->size[n] > largest) largest = c->size[n];
     }
     c->out_room = largest * depth * 2;
@@ -124,22 +111,25 @@ static struct connection *read_connection(FILE *file) {
 static void read_all(const char *path) {
     unsigned char four[4];
     FILE *file = fopen(path, "rb");
-    if (!file || fread(four, 4, 1, file) != 1) fail("no requests in %s", path);
+    if (!file || fread(four, 4, 1, file) != 1) errx(1, "no requests in %s", path);
     connections = number(four);
     all = calloc(connections, sizeof *all);
-    for (uint32_t n = 0; n < connections; n++) all[n] = read_connection(file);
+    for (uint32_t n = 0; n < connections; n++) {
+        all[n] = read_connection(file);
+        all[n]->index = n;
+    }
     fclose(file);
 }
 
 static void connect_all(const char *host, int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
-    if (inet_pton(AF_INET, host, &to.sin_addr) != 1) fail("not an address: %s", host);
+    if (inet_pton(AF_INET, host, &to.sin_addr) != 1) errx(1, "not an address: %s", host);
     for (uint32_t n = 0; n < connections; n++) {
         struct connection *c = all[n];
         int one = 1;
         c->socket = socket(AF_INET, SOCK_STREAM, 0);
-        if (c->socket < 0) fail("socket: %s", strerror(errno));
-        if (connect(c->socket, (struct sockaddr *)&to, sizeof to)) fail("connect: %s", strerror(errno));
+        if (c->socket < 0) err(1, "socket");
+        if (connect(c->socket, (struct sockaddr *)&to, sizeof to)) err(1, "connect");
         setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         fcntl(c->socket, F_SETFL, O_NONBLOCK);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
@@ -158,7 +148,7 @@ static void flush(struct connection *c) {
     while (c->out_from < c->out_to) {
         ssize_t done = send(c->socket, c->out + c->out_from, c->out_to - c->out_from, MSG_NOSIGNAL);
         if (done < 0 && errno == EAGAIN) break;
-        if (done < 0) fail("send: %s", strerror(errno));
+        if (done < 0) err(1, "send");
         c->out_from += done;
     }
     if (c->out_from == c->out_to) c->out_from = c->out_to = 0;
@@ -172,7 +162,8 @@ static void add(struct connection *c, int64_t since) {
         c->out_to -= c->out_from, c->out_from = 0;
     }
     memcpy(c->out + c->out_to, c->frame[c->next], size);
-    put_number(c->out + c->out_to + 8, (uint32_t)c->sent);
+    uint32_t id = htonl((uint32_t)c->sent);
+    memcpy(c->out + c->out_to + 8, &id, sizeof id);
     c->out_to += size;
     c->since[c->sent % depth] = since;
     c->sent++;
@@ -184,20 +175,20 @@ static int64_t due_at(uint32_t connection, uint64_t nth) {
     return began + (int64_t)((nth * (double)connections + connection) / rate * 1e9);
 }
 
-static void send_more(struct connection *c, uint32_t index, int64_t now) {
+static void send_more(struct connection *c, int64_t now) {
     int any = 0;
     while (c->sent - c->answered < depth && (rate == 0 || c->sent < c->due)) {
-        add(c, rate == 0 ? now : due_at(index, c->sent));
+        add(c, rate == 0 ? now : due_at(c->index, c->sent));
         any = 1;
     }
     if (any) flush(c);
 }
 
 static void answer(struct connection *c, const unsigned char *body, uint32_t size, int64_t now) {
-    if (size < 4 || number(body) != (uint32_t)c->answered) fail("an answer out of order");
+    if (size < 4 || number(body) != (uint32_t)c->answered) errx(1, "an answer out of order");
     long at = error_at < -1 ? (long)size + error_at : error_at;
-    if (error_at != -1 && (at < 0 || at + 2 > (long)size)) fail("a short answer of %u bytes", size);
-    if (error_at != -1 && (body[at] || body[at + 1])) fail("error %d in an answer", (int16_t)(body[at] << 8 | body[at + 1]));
+    if (error_at != -1 && (at < 0 || at + 2 > (long)size)) errx(1, "a short answer of %u bytes", size);
+    if (error_at != -1 && (body[at] || body[at + 1])) errx(1, "error %d in an answer", (int16_t)(body[at] << 8 | body[at + 1]));
     if (now >= counted_from && now < ends) {
         int64_t took = now - c->since[c->answered % depth];
         counted++;
@@ -210,13 +201,13 @@ static void answer(struct connection *c, const unsigned char *body, uint32_t siz
 static void readable(struct connection *c) {
     ssize_t more = recv(c->socket, c->in + c->in_to, ROOM - c->in_to, 0);
     if (more < 0 && errno == EAGAIN) return;
-    if (more <= 0) fail("the server closed a connection");
+    if (more <= 0) errx(1, "the server closed a connection");
     c->in_to += more;
     int64_t now = now_ns();
     size_t from = 0;
     while (c->in_to - from >= 4) {
         uint32_t size = number(c->in + from);
-        if (size > ROOM - 4) fail("an answer of %u bytes", size);
+        if (size > ROOM - 4) errx(1, "an answer of %u bytes", size);
         if (c->in_to - from < 4 + (size_t)size) break;
         answer(c, c->in + from + 4, size, now);
         from += 4 + size;
@@ -234,7 +225,7 @@ static void take_due(int64_t now) {
     while (due_at(due_next, due_rounds) <= now) {
         struct connection *c = all[due_next];
         c->due++;
-        send_more(c, due_next, now);
+        send_more(c, now);
         if (++due_next == connections) due_next = 0, due_rounds++;
     }
 }
@@ -245,18 +236,16 @@ static int wait_for(struct epoll_event *events, int64_t now) {
     int64_t left = until > now ? until - now : 0;
     struct timespec timeout = {left / 1000000000LL, left % 1000000000LL};
     int found = epoll_pwait2(epoll, events, EVENTS, &timeout, NULL);
-    if (found < 0 && errno != EINTR) fail("epoll: %s", strerror(errno));
+    if (found < 0 && errno != EINTR) err(1, "epoll");
     return found < 0 ? 0 : found;
 }
 
 static void run(double seconds) {
     struct epoll_event events[EVENTS];
-    uint32_t *index_of = calloc(1 << 20, sizeof *index_of);
-    for (uint32_t n = 0; n < connections; n++) index_of[all[n]->socket] = n;
     began = now_ns();
     counted_from = began + (int64_t)(seconds * 1e8);
     ends = began + (int64_t)(seconds * 1e9);
-    for (uint32_t n = 0; rate == 0 && n < connections; n++) send_more(all[n], n, began);
+    for (uint32_t n = 0; rate == 0 && n < connections; n++) send_more(all[n], began);
     for (int64_t now = began; now < ends; now = now_ns()) {
         if (rate > 0) take_due(now);
         int found = wait_for(events, now);
@@ -264,7 +253,7 @@ static void run(double seconds) {
             struct connection *c = events[n].data.ptr;
             if (events[n].events & EPOLLOUT) flush(c);
             if (events[n].events & ~EPOLLOUT) readable(c);
-            send_more(c, index_of[c->socket], now_ns());
+            send_more(c, now_ns());
         }
     }
 }
@@ -275,7 +264,7 @@ static void wait_for_line(void) {
 }
 
 int main(int count, char **words) {
-    if (count != 8) fail("load HOST PORT FRAMES DEPTH SECONDS RATE ERROR_AT");
+    if (count != 8) errx(1, "load HOST PORT FRAMES DEPTH SECONDS RATE ERROR_AT");
     depth = strtoull(words[4], NULL, 10);
     double seconds = atof(words[5]);
     rate = atof(words[6]);

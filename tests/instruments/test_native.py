@@ -28,7 +28,7 @@ from bench import (
 from bench.__main__ import SUBJECTS
 from bench._joined import classic_members, heartbeat
 from bench._load import load
-from bench._peers import Settings, floor, started
+from bench._peers import started
 from bench._process import Address
 
 from kohort.wire.codec import encode_request
@@ -72,7 +72,7 @@ SMALL: dict[ModuleType, dict[str, object]] = {
 
 @pytest.mark.parametrize(("connections", "depth"), [(1, 1), (1, 16), (50, 1), (50, 16), (1_000, 1)])
 def test_the_load_saturates_the_floor(connections: int, depth: int) -> None:
-    with floor(ANSWER) as server:
+    with started("floor", {}, answer=ANSWER) as server:
         done = load(server, [[FRAME]] * connections, depth=depth, seconds=0.3, error_at=9)
     assert done.answered > 10_000 * (done.own_cpu + done.server_cpu)  # also on a busy machine
     assert 0 < done.p50_us <= done.p99_us <= done.max_us * 1.04
@@ -80,7 +80,7 @@ def test_the_load_saturates_the_floor(connections: int, depth: int) -> None:
 
 
 def test_a_fixed_rate_is_kept() -> None:
-    with floor(ANSWER) as server:
+    with started("floor", {}, answer=ANSWER) as server:
         done = load(server, [[FRAME]] * 10, depth=64, seconds=3.0, rate=2_000, error_at=9)
     assert done.rate == pytest.approx(2_000, rel=0.2)
 
@@ -141,7 +141,7 @@ def _loading(listener: socket.socket, requests: list[list[bytes]], depth: int) -
 
 
 def test_heartbeats_of_members_that_joined() -> None:
-    with started("pure", Settings()) as server:
+    with started("pure", {}) as server:
         frames = [[heartbeat(m)] for m in classic_members(server, "native", 10)]
         done = load(server, frames, depth=4, seconds=0.5, error_at=9)
         assert done.answered > 100
