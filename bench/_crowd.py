@@ -160,15 +160,7 @@ class ClassicMember(Member):
     def join(self) -> None:
         self.crowd.stable -= self.stable
         self.stable = False
-        request = JoinGroupRequest(
-            group_id=self.group,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_MS,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocols=PROTOCOLS,
-        )
-        self.send(JOIN, request, 9)
+        self.send(JOIN, join_request(self.group, self.member_id, SESSION_MS), 9)
 
     def heartbeat(self, due: float) -> None:
         """Heartbeat, unless a rebalance is under way or a later heartbeat is scheduled."""
@@ -202,18 +194,7 @@ class ClassicMember(Member):
 
     def joined(self, answer: JoinGroupResponse) -> None:
         self.generation = answer.generation_id
-        members = answer.members if answer.leader == self.member_id else ()
-        request = SyncGroupRequest(
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=tuple(
-                SyncGroupRequestAssignment(member_id=m.member_id, assignment=ASSIGNMENT) for m in members
-            ),
-        )
-        self.send(SYNC, request, 5)
+        self.send(SYNC, sync_request(self.group, answer), 5)
 
     def synced(self) -> None:
         self.stable = True
@@ -222,6 +203,29 @@ class ClassicMember(Member):
         self.heartbeat_frame = encode_request(request, 4, HEARTBEAT, CLIENT_ID)
         self.quiet_until = time.monotonic() + HEARTBEAT_S
         self.crowd.schedule(self, self.quiet_until)
+
+
+def join_request(group: str, member_id: str, session_ms: int) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=REBALANCE_MS,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=PROTOCOLS,
+    )
+
+
+def sync_request(group: str, joined: JoinGroupResponse) -> SyncGroupRequest:
+    members = joined.members if joined.leader == joined.member_id else ()
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=tuple(SyncGroupRequestAssignment(member_id=m.member_id, assignment=ASSIGNMENT) for m in members),
+    )
 
 
 class ClassicCrowd(Crowd):

@@ -8,21 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
-from bench._crowd import ConsumerCrowd
+from bench._crowd import ConsumerCrowd, join_request, sync_request
 from bench._peers import Server
 from bench._process import call
 from kohort.client.cluster import Cluster
 from kohort.wire.codec import encode_request
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 SESSION_MS = 600_000
 WAIT_S = 180.0
@@ -78,23 +78,9 @@ def classic_members(server: Server, prefix: str, count: int) -> list[Member]:
 
 
 def _classic(connection: socket.socket, group: str) -> Member:
-    join = JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=SESSION_MS,
-        rebalance_timeout_ms=SESSION_MS,
-        member_id="",
-        protocol_type="consumer",
-        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
-    )
-    joined = call(connection, join, 3, JoinGroupResponse)
+    joined = call(connection, join_request(group, "", SESSION_MS), 3, JoinGroupResponse)
     assert joined.error_code == 0, joined
-    sync = SyncGroupRequest(
-        group_id=group,
-        generation_id=joined.generation_id,
-        member_id=joined.member_id,
-        assignments=(SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b""),),
-    )
-    synced = call(connection, sync, 3, SyncGroupResponse)
+    synced = call(connection, sync_request(group, joined), 3, SyncGroupResponse)
     assert synced.error_code == 0, synced
     return Member(group, joined.member_id, joined.generation_id)
 

@@ -129,24 +129,19 @@ class Subject:
     """Servers on one core and the load on the other; otherwise all use the whole machine."""
 
 
+@dataclass
 class Run:
-    def __init__(
-        self,
-        subject: str,
-        columns: Mapping[str, str] = TITLES,
-        *,
-        quick: bool = False,
-        only: Sequence[str] = (),
-        asked: int = 0,
-    ) -> None:
-        """`asked`: the requested number of rounds, 0 for the subject's own number."""
-        self.quick = quick
-        self.only = only
-        self.columns = columns
-        self.asked = asked
-        self.rounds = asked or (QUICK_ROUNDS if quick else ROUNDS)
-        self.seconds = QUICK_SECONDS if quick else SECONDS
-        self.result = Figures(subject, machine(), versions())
+    subject: str
+    columns: Mapping[str, str] = field(default_factory=lambda: TITLES)
+    quick: bool = False
+    only: Sequence[str] = ()
+    asked: int = 0
+    """The requested number of rounds; 0 for the subject's own number."""
+
+    def __post_init__(self) -> None:
+        self.rounds = self.asked or (QUICK_ROUNDS if self.quick else ROUNDS)
+        self.seconds = QUICK_SECONDS if self.quick else SECONDS
+        self.result = Figures(self.subject, machine(), versions())
 
     def names(self, wanted: Sequence[str]) -> list[str]:
         """The servers of `wanted` that were requested and can be started here."""
@@ -191,7 +186,7 @@ class Run:
 
 def taken(subject: Subject, *, quick: bool, only: Sequence[str], rounds: int = 0) -> Figures:
     """Measure a subject. A pinned one has the load on its core."""
-    run = Run(subject.name, subject.columns, quick=quick, only=only, asked=rounds)
+    run = Run(subject.name, subject.columns, quick, only, rounds)
     for name, why in _peers.missing().items():
         if not only or name in only:
             print(f"left out: {why}")

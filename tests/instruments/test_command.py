@@ -13,16 +13,17 @@ from bench.__main__ import SUBJECTS, main
 from bench._machine import descendants
 
 
-def test_an_unknown_subject_is_named_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["heartbeat"], f"no subject heartbeat; there are: {', '.join(SUBJECTS)}"),
+        (["--docs", "--quick"], "full runs only"),
+    ],
+)
+def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], words: list[str], complaint: str) -> None:
     with pytest.raises(SystemExit):
-        main(["heartbeat"])
-    assert f"no subject heartbeat; there are: {', '.join(SUBJECTS)}" in capsys.readouterr().err
-
-
-def test_docs_are_written_from_full_runs_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--docs", "--quick"])
-    assert "full runs only" in capsys.readouterr().err
+        main(words)
+    assert complaint in capsys.readouterr().err
 
 
 def test_sigterm_stops_what_the_run_has_started() -> None:
