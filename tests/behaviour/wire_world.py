@@ -11,36 +11,27 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from guide import Hints, label
 from peer_print import printed
+from peer_topics import create_topics, delete_topics, grow_topics
 from scenario_commands import Commands, Name, duration, text_of
 from socket_client import Address, Answer, Wire, ready
 
 from kohort.broker.messages import changed
 from kohort.coordinator.assignors.spec import TopicSpec
+from kohort.simulator.actors.operator import alter_request
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID, schema_of
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from kohort.wire.schemas.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
-from kohort.wire.schemas.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
@@ -53,8 +44,6 @@ from kohort.wire.schemas.offset_fetch import (
 )
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
-GROUP_RESOURCE = 32
-SET, DELETE = 0, 1
 MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 KNOWN_S = 20.0
 """How long a change of topics may take to be known everywhere."""
@@ -439,29 +428,19 @@ class WireWorld(Commands):
         self._show("listed", changed(answer, groups=mine))
 
     def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
-        group = request.group_id
-        topics = request.topics
+        group, topics = self._real(request.group_id), request.topics
+        if topics is not None:
+            topics = tuple(
+                changed(row, name=self._topic(row.name), topic_id=self._topic_id(row.name)) for row in topics
+            )
         if version < 8:
-            rows = (
-                None
-                if topics is None
-                else tuple(
-                    OffsetFetchRequestTopic(name=self._topic(row.name), partition_indexes=row.partition_indexes)
-                    for row in topics
-                )
+            rows = topics and tuple(
+                OffsetFetchRequestTopic(name=row.name, partition_indexes=row.partition_indexes) for row in topics
             )
-            whole = OffsetFetchRequest(group_id=self._real(group), topics=rows)
+            whole = OffsetFetchRequest(group_id=group, topics=rows)
         else:
-            topics = (
-                None
-                if topics is None
-                else tuple(
-                    changed(row, name=self._topic(row.name), topic_id=self._topic_id(row.name)) for row in topics
-                )
-            )
             member = None if request.member_id is None else self._member(request.member_id)
-            row = changed(request, group_id=self._real(group), topics=topics, member_id=member)
-            whole = OffsetFetchRequest(groups=(row,))
+            whole = OffsetFetchRequest(groups=(changed(request, group_id=group, topics=topics, member_id=member),))
         self._show("fetched", self._query(whole, version))
 
     def do_group_config(self, group: str, **overrides: str) -> None:
@@ -469,15 +448,9 @@ class WireWorld(Commands):
             name: str(self._ms(int(value))) if name.endswith(".ms") else value for name, value in overrides.items()
         }
         known = self._configured.get(group, {})
-        gone = dict.fromkeys(known.keys() - scaled.keys(), "")
+        gone = dict.fromkeys(known.keys() - scaled.keys())
         self._configured[group] = scaled
-        rows = tuple(
-            AlterableConfig(name=name, config_operation=SET if value else DELETE, value=value or None)
-            for name, value in (scaled | gone).items()
-        )
-        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=self._real(group), configs=rows)
-        request = IncrementalAlterConfigsRequest(resources=(resource,))
-        answer = self._wire("operator").call(request, 1)
+        answer = self._query(alter_request(self._real(group), scaled | gone), 1)
         assert not answer.responses[0].error_code, answer
         self._pump(self._patience.late)
 
@@ -489,24 +462,15 @@ class WireWorld(Commands):
             self.topics.present = {name: self._specs[name] for name in wanted}
             return
         has = {name: spec.partitions for name, spec in self.topics.present.items()}
-        wire = self._wire("operator")
-        new = [name for name in wanted if name not in has]
+        new = {self._topic(name): count for name, count in wanted.items() if name not in has}
         if new:
-            rows = tuple(
-                CreatableTopic(name=self._topic(name), num_partitions=wanted[name], replication_factor=1)
-                for name in new
-            )
-            made = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=20_000), 7)
-            for row in made.topics:
-                assert not row.error_code, row
-                name = row.name.removeprefix(self._prefix)
-                self._topic_ids[name] = row.topic_id
-                self._names[row.topic_id] = name
-        grown = [name for name in wanted if name in has and wanted[name] > has[name]]
+            for real, topic_id in create_topics(self._query, new).items():
+                name = real.removeprefix(self._prefix)
+                self._topic_ids[name] = topic_id
+                self._names[topic_id] = name
+        grown = {self._topic(name): count for name, count in wanted.items() if count > has.get(name, count)}
         if grown:
-            counts = tuple(CreatePartitionsTopic(name=self._topic(name), count=wanted[name]) for name in grown)
-            more = CreatePartitionsRequest(topics=counts, timeout_ms=20_000)
-            assert not any(row.error_code for row in wire.call(more, 3).results)
+            grow_topics(self._query, grown)
         self._delete([name for name in has if name not in wanted])
         self._wait_until_known(wanted)
         self.topics.present = {
@@ -523,12 +487,9 @@ class WireWorld(Commands):
             {name: spec.partitions for name, spec in self.topics.present.items() if name not in topics}
         )
 
-    def _delete(self, names: Iterable[str]) -> None:
-        rows = tuple(DeleteTopicState(name=self._topic(name)) for name in names)
-        if rows:
-            request = DeleteTopicsRequest(topics=rows, timeout_ms=20_000)
-            answer = self._wire("operator").call(request, 6)
-            assert not any(row.error_code for row in answer.responses), answer
+    def _delete(self, names: Sequence[str]) -> None:
+        if names:
+            delete_topics(self._query, map(self._topic, names))
 
     def _wait_until_known(self, counts: Mapping[str, int]) -> None:
         """Until the coordinator knows the topics as they are now: the member of another group is given all of them."""

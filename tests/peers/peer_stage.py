@@ -17,8 +17,12 @@ from typing import Any
 
 import peer_wire
 from peer_print import counted, printed
+from peer_topics import create_topics, delete_topics, grow_topics
 
+from kohort.broker.messages import changed
 from kohort.client.wire.blocking_connection import Connection
+from kohort.simulator.actors.operator import GROUP as GROUP_RESOURCE
+from kohort.simulator.actors.operator import alter_request
 from kohort.simulator.checks.onlooker import response_of
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in
@@ -29,24 +33,13 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
 )
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.consumer_protocol import TopicPartition as OwnedPartitions
-from kohort.wire.schemas.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
-from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -68,8 +61,6 @@ from kohort.wire.schemas.offset_fetch import (
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 GROUPS = ("g", "h")
-GROUP_RESOURCE = 32
-SET, DELETE = 0, 1
 OF_GROUP = 8
 """The source of a group's own config."""
 WAIT_S, POLL_S = 25.0, 0.05
@@ -110,12 +101,12 @@ class Stage:
         self._names: dict[Any, str] = {self._real(name): name for name in GROUPS}
         self._leads: dict[str, int] = {}
         self._partition_counts: dict[str, int] = {}
-        self._control = self._connect("control")
+        self._controller = self._connect("control")
 
     def close(self) -> None:
         for actor in self._actors.values():
             actor.connection.close()
-        self._control.close()
+        self._controller.close()
 
     def run(self, command: str) -> list[str]:
         """The answer to a command, in lines; none for a command that only prepares something."""
@@ -144,6 +135,10 @@ class Stage:
     def _ask(self, connection: Connection, request: Any, version: int) -> Any:
         return connection.request(request, response_of(type(request)), version=version)
 
+    def _control(self, request: Any, version: int) -> Any:
+        """A request that no member sends."""
+        return self._ask(self._controller, request, version)
+
     def _show(self, message: Any, group: str = "g") -> list[str]:
         return printed(message, self._names, self._leads.get(group, 0))
 
@@ -162,36 +157,28 @@ class Stage:
 
     def do_topic(self, words: list[str], options: Options) -> None:
         """`topic t=3 u=1`."""
-        rows = tuple(
-            CreatableTopic(name=self._real(name), num_partitions=int(count), replication_factor=1)
-            for name, count in options.items()
-        )
-        request = CreateTopicsRequest(topics=rows, timeout_ms=10_000)
-        answer = self._ask(self._control, request, 7)
-        for row in answer.topics:
-            assert row.error_code == 0, row
-            alias = row.name.removeprefix(f"{self._sequence}.")
-            self._ids[alias] = row.topic_id
-            self._names |= {row.topic_id: alias, row.name: alias}
-        self._wait_until_known({name: int(count) for name, count in options.items()})
+        counts = self._counts(options)
+        for name, topic_id in create_topics(self._control, counts).items():
+            alias = name.removeprefix(f"{self._sequence}.")
+            self._ids[alias] = topic_id
+            self._names |= {topic_id: alias, name: alias}
+        self._wait_until_known(options)
 
     def do_grow(self, words: list[str], options: Options) -> None:
-        rows = tuple(CreatePartitionsTopic(name=self._real(n), count=int(c)) for n, c in options.items())
-        request = CreatePartitionsRequest(topics=rows, timeout_ms=10_000)
-        answer = self._ask(self._control, request, 3)
-        assert not any(row.error_code for row in answer.results), answer
-        self._wait_until_known({name: int(count) for name, count in options.items()})
+        grow_topics(self._control, self._counts(options))
+        self._wait_until_known(options)
 
     def do_drop(self, words: list[str], options: Options) -> None:
-        rows = tuple(DeleteTopicState(name=self._real(name)) for name in words)
-        answer = self._ask(self._control, DeleteTopicsRequest(topics=rows, timeout_ms=10_000), 6)
-        assert not any(row.error_code for row in answer.responses), answer
-        self._wait_until_known(dict.fromkeys(words, 0))
+        delete_topics(self._control, map(self._real, words))
+        self._wait_until_known(dict.fromkeys(words, "0"))
 
-    def _wait_until_known(self, counts: dict[str, int]) -> None:
+    def _counts(self, options: Options) -> dict[str, int]:
+        return {self._real(name): int(count) for name, count in options.items()}
+
+    def _wait_until_known(self, counts: Options) -> None:
         """Wait until the coordinator has the present topics: a member of another group then gets their partitions."""
-        self._partition_counts |= counts
-        probe = Actor("probe", self._control, "probe", topics=tuple(self._partition_counts), group="probe")
+        self._partition_counts |= {name: int(count) for name, count in counts.items()}
+        probe = Actor("probe", self._controller, "probe", topics=tuple(self._partition_counts), group="probe")
         deadline = time.monotonic() + WAIT_S
         while len(probe.told) != sum(self._partition_counts.values()):
             assert time.monotonic() < deadline, f"the coordinator does not know {counts}"
@@ -263,6 +250,16 @@ class Stage:
             return actor.member_id
         return self._actors[given].member_id if given in self._actors else given
 
+    def _identity(self, actor: Actor, options: Options) -> dict[str, Any]:
+        """The fields of a classic member in SyncGroup and Heartbeat."""
+        group = options.get("group", actor.group)
+        return {
+            "group_id": self._real(group),
+            "generation_id": self._epoch(options.get("epoch"), actor, group),
+            "member_id": self._member_id(options.get("id"), actor),
+            "group_instance_id": options.get("instance"),
+        }
+
     def _topic_names(self, given: str | None) -> tuple[str, ...] | None:
         if given in (None, "null"):
             return None
@@ -333,7 +330,7 @@ class Stage:
 
     def _described(self, group: str) -> Any:
         request = ConsumerGroupDescribeRequest(group_ids=(self._real(group),))
-        return self._ask(self._control, request, 1).groups[0]
+        return self._control(request, 1).groups[0]
 
     def do_until(self, words: list[str], options: Options) -> list[str]:
         """`until members=1`, `until state=Stable`: by ConsumerGroupDescribe, of a classic group by DescribeGroups."""
@@ -342,7 +339,7 @@ class Stage:
             group = self._described("g")
             if group.error_code:
                 request = DescribeGroupsRequest(groups=(self._real("g"),))
-                group = self._ask(self._control, request, 6).groups[0]
+                group = self._control(request, 6).groups[0]
             found = {"members": str(len(group.members)), "state": group.group_state}
             if all(found[name] == value for name, value in options.items()):
                 return []
@@ -426,10 +423,7 @@ class Stage:
             return assignment_bytes((self._real(name), of) for name, of in topics.items())
 
         request = SyncGroupRequest(
-            group_id=self._real(options.get("group", actor.group)),
-            generation_id=self._epoch(options.get("epoch"), actor, options.get("group", actor.group)),
-            member_id=self._member_id(options.get("id"), actor),
-            group_instance_id=options.get("instance"),
+            **self._identity(actor, options),
             protocol_type=options.get("type", "consumer"),
             protocol_name=options.get("protocol", "range"),
             assignments=tuple(
@@ -450,13 +444,7 @@ class Stage:
         return self._show(self._heartbeat(self._actor(words[0]), options))
 
     def _heartbeat(self, actor: Actor, options: Options) -> Any:
-        request = HeartbeatRequest(
-            group_id=self._real(options.get("group", actor.group)),
-            generation_id=self._epoch(options.get("epoch"), actor, options.get("group", actor.group)),
-            member_id=self._member_id(options.get("id"), actor),
-            group_instance_id=options.get("instance"),
-        )
-        return self._ask(actor.connection, request, 4)
+        return self._ask(actor.connection, HeartbeatRequest(**self._identity(actor, options)), 4)
 
     def do_depart(self, words: list[str], options: Options) -> list[str]:
         """LeaveGroup."""
@@ -475,22 +463,17 @@ class Stage:
     def do_commit(self, words: list[str], options: Options) -> list[str]:
         """`commit a t:0 [offset= v= epoch= id= instance= group=]`; `commit nobody t:0` is no member's."""
         actor = self._actors.get(words[0])
-        topics = by_topic(self._partitions(words[1:]))
+        content = {
+            "committed_offset": int(options.get("offset", 5)),
+            "committed_leader_epoch": int(options.get("leader", -1)),
+            "committed_metadata": options.get("metadata", ""),
+        }
         rows = tuple(
             OffsetCommitRequestTopic(
-                name=self._real(topic),
-                topic_id=self._ids.get(topic, b"\x07" * 16),
-                partitions=tuple(
-                    OffsetCommitRequestPartition(
-                        partition_index=index,
-                        committed_offset=int(options.get("offset", 5)),
-                        committed_leader_epoch=int(options.get("leader", -1)),
-                        committed_metadata=options.get("metadata", ""),
-                    )
-                    for index in of
-                ),
+                **self._topic(topic),
+                partitions=tuple(OffsetCommitRequestPartition(partition_index=index, **content) for index in of),
             )
-            for topic, of in topics.items()
+            for topic, of in by_topic(self._partitions(words[1:])).items()
         )
         request = OffsetCommitRequest(
             group_id=self._real(options.get("group", actor.group if actor else "g")),
@@ -500,15 +483,17 @@ class Stage:
             topics=rows,
         )
         version = int(options.get("v", 10))
-        connection = actor.connection if actor else self._control
+        connection = actor.connection if actor else self._controller
         return self._show(self._ask(connection, request, version))
+
+    def _topic(self, name: str) -> dict[str, Any]:
+        """The fields of a topic in OffsetCommit and OffsetFetch."""
+        return {"name": self._real(name), "topic_id": self._ids.get(name, b"\x07" * 16)}
 
     def do_fetch(self, words: list[str], options: Options) -> list[str]:
         """`fetch [t:0 …] [v= id= epoch= group=]`, of all topics without any named."""
         rows = tuple(
-            OffsetFetchRequestTopics(
-                name=self._real(topic), topic_id=self._ids.get(topic, b"\x07" * 16), partition_indexes=of
-            )
+            OffsetFetchRequestTopics(**self._topic(topic), partition_indexes=of)
             for topic, of in by_topic(self._partitions(words)).items()
         )
         member = options.get("id")
@@ -519,7 +504,7 @@ class Stage:
             topics=rows if words else None,
         )
         request = OffsetFetchRequest(groups=(group,), require_stable="stable" in options)
-        return self._show(self._ask(self._control, request, int(options.get("v", 10))))
+        return self._show(self._control(request, int(options.get("v", 10))))
 
     def do_delete_offsets(self, words: list[str], options: Options) -> list[str]:
         rows = tuple(
@@ -530,7 +515,7 @@ class Stage:
             for topic, of in by_topic(self._partitions(words)).items()
         )
         request = OffsetDeleteRequest(group_id=self._real(options.get("group", "g")), topics=rows)
-        return self._show(self._ask(self._control, request, 0))
+        return self._show(self._control(request, 0))
 
     # -- administration
 
@@ -540,14 +525,14 @@ class Stage:
             group_ids=tuple(self._real(name) for name in words or ["g"]),
             include_authorized_operations="operations" in options,
         )
-        return self._show(self._ask(self._control, request, int(options.get("v", 1))))
+        return self._show(self._control(request, int(options.get("v", 1))))
 
     def do_describe_classic(self, words: list[str], options: Options) -> list[str]:
         request = DescribeGroupsRequest(
             groups=tuple(self._real(name) for name in words or ["g"]),
             include_authorized_operations="operations" in options,
         )
-        return self._show(self._ask(self._control, request, int(options.get("v", 6))))
+        return self._show(self._control(request, int(options.get("v", 6))))
 
     def do_list(self, words: list[str], options: Options) -> list[str]:
         """`list [states=Stable,Empty types=consumer]`: of the groups of this sequence."""
@@ -555,25 +540,20 @@ class Stage:
             states_filter=tuple(options["states"].split(",")) if "states" in options else (),
             types_filter=tuple(options["types"].split(",")) if "types" in options else (),
         )
-        answer = self._ask(self._control, request, int(options.get("v", 5)))
+        answer = self._control(request, int(options.get("v", 5)))
         mine = [row for row in answer.groups if row.group_id in self._names]
         return self._show(ListGroupsResponse(error_code=answer.error_code, groups=tuple(mine)))
 
     def do_delete_group(self, words: list[str], options: Options) -> list[str]:
         request = DeleteGroupsRequest(groups_names=tuple(self._real(name) for name in words or ["g"]))
-        return self._show(self._ask(self._control, request, 2))
+        return self._show(self._control(request, 2))
 
     def do_config(self, words: list[str], options: Options) -> list[str]:
         """`config [g] consumer.session.timeout.ms=1000`; an empty value deletes it. Waits until it can be read."""
-        rows = tuple(
-            AlterableConfig(name=name, config_operation=SET if value else DELETE, value=value or None)
-            for name, value in options.items()
-            if name != "validate"
-        )
         group = words[0] if words else "g"
-        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=self._real(group), configs=rows)
-        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only="validate" in options)
-        answer = self._ask(self._control, request, 1)
+        changes = {name: value or None for name, value in options.items() if name != "validate"}
+        request = changed(alter_request(self._real(group), changes), validate_only="validate" in options)
+        answer = self._control(request, 1)
         if not answer.responses[0].error_code and "validate" not in options:
             deadline = time.monotonic() + WAIT_S
             while not self._shows(group, options):
@@ -597,4 +577,4 @@ class Stage:
             configuration_keys=None if keys is None else tuple(keys),
         )
         request = DescribeConfigsRequest(resources=(resource,), include_synonyms="synonyms" in options)
-        return self._ask(self._control, request, 4)
+        return self._control(request, 4)
