@@ -17,7 +17,7 @@ from typing import Any
 
 from guide import Hints, label
 from peer_print import printed
-from peer_topics import create_topics, delete_topics, grow_topics
+from peer_requests import create_topics, delete_topics, grow_topics
 from scenario_commands import Commands, Name, duration, text_of
 from socket_client import Address, Answer, Wire, ready
 

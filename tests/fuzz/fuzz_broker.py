@@ -18,8 +18,10 @@ from fuzz_words import BrokerWords, DenseWords
 from fuzz_world import World, told
 
 from kohort.broker.apis import APIS
+from kohort.broker.messages import changed
+from kohort.simulator.actors.workload import create_request
 from kohort.wire.codec import encode_request
-from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.schemas.create_topics import CreatableTopicConfig
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.produce import ProduceRequest
 
@@ -40,7 +42,6 @@ TURN_BYTES = MOST_TAKEN
 APIS_BY_WEIGHT = [*APIS.values()] + [
     APIS[key] for key in (11, 11, 14, 12, 13, 68, 68, 68, 68, 8, 8, 9, 0, 1, 3) for _ in range(2)
 ]
-_LENGTH = struct.Struct(">h")
 
 
 class BrokerFuzz(Stream[bytes]):
@@ -190,22 +191,11 @@ class Story:
 
     def furnish(self) -> None:
         """Topics with records, members of groups: something to be wrong about."""
-        topics = (("orders", 3), ("clicks", 1), ("keyed", 1), ("wide", 12))
+        sizes = {"orders": 3, "clicks": 1, "keyed": 1, "wide": 12}
         compact = (CreatableTopicConfig(name="cleanup.policy", value="compact"),)
-        self.valid(
-            CreateTopicsRequest(
-                topics=tuple(
-                    CreatableTopic(
-                        name=name,
-                        num_partitions=partitions,
-                        replication_factor=-1,
-                        configs=compact if name == "keyed" else (),
-                    )
-                    for name, partitions in topics
-                )
-            ),
-            7,
-        )
+        request = create_request(sizes)
+        topics = (changed(topic, configs=compact) if topic.name == "keyed" else topic for topic in request.topics)
+        self.valid(changed(request, topics=tuple(topics)), 7)
         for cls, version in ((ProduceRequest, 9), (OffsetCommitRequest, 8)):
             for _ in range(4):
                 self.valid(draw(cls, version, self.words).message, version)
@@ -280,7 +270,7 @@ class Story:
                 case 1:
                     version = chance.choice((-1, version + 1, 99, 32767, -32768))
         length = len(name) if pick < 0.97 else chance.choice((-1, -2, 0, 32767, len(name) + 1))
-        header = struct.pack(">hhi", api_key, version, self.correlation_id) + _LENGTH.pack(length) + name + tags
+        header = struct.pack(">hhih", api_key, version, self.correlation_id, length) + name + tags
         return header if pick < 0.995 else header[: chance.randrange(len(header))]
 
     def afterwards(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from kohort.simulator.actors.offsets import commit_request
 from kohort.wire.embedded import assignment_bytes, encode_subscription
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -20,16 +21,12 @@ from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from kohort.wire.schemas.offset_commit import OffsetCommitResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 SUBSCRIPTION = encode_subscription(ConsumerProtocolSubscription(topics=("orders", "wide"), user_data=None))
-MEMBER_ID_REQUIRED, REBALANCING, FENCED, STALE = 79, 27, 110, 113
+OFFSETS = {("orders", 0): 5}
+MEMBER_ID_REQUIRED, REBALANCING = 79, 27
 
 
 class ClassicMember:
@@ -43,26 +40,22 @@ class ClassicMember:
         self._others: tuple[str, ...] = ()
 
     def request(self) -> tuple[Any, int]:
+        own = {"group_id": self.group, "member_id": self._member_id, "group_instance_id": self._instance}
         match self._step:
             case "join":
-                protocols = tuple(
-                    JoinGroupRequestProtocol(name=name, metadata=SUBSCRIPTION) for name in ("range", "sticky")
-                )
                 return JoinGroupRequest(
-                    group_id=self.group,
+                    **own,
                     session_timeout_ms=10_000,
                     rebalance_timeout_ms=30_000,
-                    member_id=self._member_id,
-                    group_instance_id=self._instance,
                     protocol_type="consumer",
-                    protocols=protocols,
+                    protocols=tuple(
+                        JoinGroupRequestProtocol(name=n, metadata=SUBSCRIPTION) for n in ("range", "sticky")
+                    ),
                 ), self._chance.choice((5, 7, 9))
             case "sync":
                 return SyncGroupRequest(
-                    group_id=self.group,
+                    **own,
                     generation_id=self._generation,
-                    member_id=self._member_id,
-                    group_instance_id=self._instance,
                     protocol_type="consumer",
                     protocol_name="range",
                     assignments=tuple(
@@ -77,13 +70,8 @@ class ClassicMember:
                 members = (MemberIdentity(member_id=self._member_id, group_instance_id=self._instance),)
                 return LeaveGroupRequest(group_id=self.group, members=members), self._chance.choice((3, 5))
         if self._chance.random() < 0.3:
-            return commit(self.group, self._generation, self._member_id, self._instance), 7
-        return HeartbeatRequest(
-            group_id=self.group,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            group_instance_id=self._instance,
-        ), self._chance.choice((3, 4))
+            return commit_request(self.group, self._generation, self._member_id, self._instance, OFFSETS), 7
+        return HeartbeatRequest(**own, generation_id=self._generation), self._chance.choice((3, 4))
 
     def heard(self, response: Any) -> None:
         match response:
@@ -123,7 +111,7 @@ class ConsumerMember:
 
     def request(self) -> tuple[Any, int]:
         if self._epoch > 0 and self._chance.random() < 0.2:
-            return commit(self.group, self._epoch, self._member_id, self._instance), 9
+            return commit_request(self.group, self._epoch, self._member_id, self._instance, OFFSETS), 9
         joins = self._epoch == 0
         epoch = self._epoch if joins or self._chance.random() < 0.95 else -1
         pattern = self._chance.random() < 0.3
@@ -148,20 +136,6 @@ class ConsumerMember:
                 self._owned = response.assignment.topic_partitions
         elif self._chance.random() < 0.02:
             self._epoch, self._owned = 0, ()
-
-
-def commit(group: str, epoch: int, member_id: str, instance: str | None) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=epoch,
-        member_id=member_id,
-        group_instance_id=instance,
-        topics=(
-            OffsetCommitRequestTopic(
-                name="orders", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=5),)
-            ),
-        ),
-    )
 
 
 def members(chance: random.Random) -> list[ClassicMember | ConsumerMember]:

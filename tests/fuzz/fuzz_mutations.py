@@ -10,7 +10,7 @@ import random
 import struct
 from collections.abc import Iterator, Sequence
 
-from fuzz_grammar import Mark, varint
+from fuzz_grammar import BITS, Mark, varint
 
 Splice = tuple[int, int, bytes]
 """Replace the bytes from the first position to the second."""
@@ -31,23 +31,10 @@ _BROKEN_VARINTS = (
 )
 _INTEGERS = {
     kind: tuple(
-        (value & (1 << 8 * size) - 1).to_bytes(size, "big")
-        for value in (
-            0,
-            1,
-            -1,
-            -2,
-            2,
-            127,
-            128,
-            255,
-            256,
-            1 << 8 * size - 1,
-            (1 << 8 * size - 1) - 1,
-            7 << 8 * size - 4,
-        )
+        (value & (1 << bits) - 1).to_bytes(bits // 8, "big")
+        for value in (0, 1, -1, -2, 2, 127, 128, 255, 256, 1 << bits - 1, (1 << bits - 1) - 1, 7 << bits - 4)
     )
-    for kind, size in {"int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "bool": 1}.items()
+    for kind, bits in (BITS | {"bool": 8}).items()
 } | {
     "float64": tuple(struct.pack(">d", value) for value in (0.0, -0.0, float("inf"), float("nan"), 5e-324)),
     "uuid": (bytes(16), b"\xff" * 16, bytes(15) + b"\x01", bytes(15)),

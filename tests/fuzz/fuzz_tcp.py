@@ -24,6 +24,9 @@ from fuzz_grammar import Words, draw
 from fuzz_mutations import Mutations
 from fuzz_words import BrokerWords
 
+from kohort.client.errors import KafkaError
+from kohort.client.wire.blocking_connection import Connection
+
 COMMAND = [
     *(sys.executable, "-c", "from kohort.cli.main import main; main()"),
     *("serve", "--in-memory", "--listeners", "127.0.0.1:0"),
@@ -118,7 +121,7 @@ class TcpFuzz(Stream[bytes]):
         assert self._server is not None
         try:
             took = self._sane()
-        except OSError as error:
+        except KafkaError as error:
             ended = self._server.poll()
             told = "".join(self._said)[-3000:]
             raise self._find(f"no answer to a sane request: {error}; its process: {ended}; {told}") from error
@@ -132,17 +135,9 @@ class TcpFuzz(Stream[bytes]):
         return Find(self.kind, "streams", b"\n".join(data.hex().encode() for data in self._sent), what)
 
     def _sane(self) -> float:
+        """Connect and ask for ApiVersions. Returns the seconds that this takes."""
         started = time.monotonic()
-        with socket.create_connection(self._address, timeout=2 * ANSWERS_WITHIN_S) as client:
-            client.sendall(struct.pack(">ihhih", 10, 18, 0, 77, -1))
-            head = b""
-            while len(head) < 8:
-                piece = client.recv(8 - len(head))
-                if not piece:
-                    raise ConnectionError("closed")
-                head += piece
-        if struct.unpack(">i", head[4:])[0] != 77:
-            raise ConnectionError(f"an answer of {head.hex()}")
+        Connection(*self._address, connect_timeout_ms=int(2000 * ANSWERS_WITHIN_S)).close()
         return time.monotonic() - started
 
     def _resident(self) -> int:

@@ -68,6 +68,15 @@ SMALL = {
     "transaction_timeout_ms": (1000, 60_000, 0, -1, 2**31 - 1),
     "endpoint_type": (1, 1, 2, 0),
 }
+TEXTS: dict[str, tuple[str, ...]] = {
+    "protocol_type": ("consumer", "consumer", "consumer", "connect", ""),
+    "resource_name": (*TOPICS[:4], *GROUPS[:3], "1", "", "9" * 30),
+    "subscribed_topic_regex": PATTERNS,
+    "server_assignor": ("uniform", "range", "lag", "rack", "none", ""),
+    "client_software_name": ("librdkafka", "apache-kafka-java", "kgo", "kafkajs", "", "a b"),
+    "types_filter": ("classic", "consumer", "Consumer", "share", *GROUP_PROTOCOLS),
+    "states_filter": ("Stable", "empty", "Dead", ""),
+}
 OFFSETS = (0, 0, 1, 2, 10, -1, 2**63 - 1, -(2**63))
 
 
@@ -122,34 +131,22 @@ class BrokerWords(Words):
         if pick < 0.035:
             return chance.choice("xé") * chance.choice(LONG)
         owner = self.owner.__name__
+        if name in TEXTS:
+            return chance.choice(TEXTS[name])
         if "member_id" in name:
             return chance.choice(self.members)
         if "instance" in name:
             return chance.choice(("static-1", "static-2", "static-1", ""))
         if "group" in name or name == "coordinator_keys" or (name == "key" and "Coordinator" in owner):
             return chance.choice(GROUPS)
-        if name == "protocol_type":
-            return chance.choice(("consumer", "consumer", "consumer", "connect", ""))
         if "Protocol" in owner or name == "protocol_name":
             return chance.choice(("range", "range", "cooperative-sticky", "sticky", ""))
-        if name in ("resource_name",):
-            return chance.choice((*TOPICS[:4], *GROUPS[:3], "1", "", "9" * 30))
         if "onfig" in owner and name in ("name", "configuration_keys"):
             return chance.choice(CONFIG_NAMES)
         if "onfig" in owner and name == "value":
             return chance.choice(CONFIG_VALUES)
-        if name == "subscribed_topic_regex":
-            return chance.choice(PATTERNS)
-        if name == "server_assignor":
-            return chance.choice(("uniform", "range", "lag", "rack", "none", ""))
         if "topic" in name or name == "name":
             return chance.choice(TOPICS)
-        if name == "client_software_name":
-            return chance.choice(("librdkafka", "apache-kafka-java", "kgo", "kafkajs", "", "a b"))
-        if name == "types_filter":
-            return chance.choice(("classic", "consumer", "Consumer", "share", *GROUP_PROTOCOLS))
-        if name == "states_filter":
-            return chance.choice(("Stable", "empty", "Dead", ""))
         return super().text(field)
 
     def blob(self, field: Field) -> bytes:

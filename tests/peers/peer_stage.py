@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import peer_wire
 from peer_print import counted, printed
-from peer_topics import create_topics, delete_topics, grow_topics
+from peer_requests import create_topics, delete_topics, grow_topics, request
+from peer_wire import Address, Options, WireCommands
 
 from kohort.broker.messages import changed
 from kohort.client.wire.blocking_connection import Connection
@@ -26,39 +26,10 @@ from kohort.simulator.actors.operator import alter_request
 from kohort.simulator.checks.onlooker import response_of
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
-from kohort.wire.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    HeartbeatTopicPartitions,
-)
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.consumer_protocol import TopicPartition as OwnedPartitions
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
-from kohort.wire.schemas.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-)
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
-from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
-from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kohort.wire.schemas.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 GROUPS = ("g", "h")
 OF_GROUP = 8
@@ -66,8 +37,6 @@ OF_GROUP = 8
 WAIT_S, POLL_S = 25.0, 0.05
 MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
 
-Address = tuple[str, int]
-Options = dict[str, str]
 Partitions = list[tuple[str, int]]
 
 
@@ -92,10 +61,9 @@ class Actor:
     group: str = "g"
 
 
-class Stage:
+class Stage(WireCommands):
     def __init__(self, address: Address, sequence: str) -> None:
-        self._address = address
-        self._sequence = sequence
+        super().__init__(address, sequence)
         self._actors: dict[str, Actor] = {}
         self._ids: dict[str, bytes] = {}
         self._names: dict[Any, str] = {self._real(name): name for name in GROUPS}
@@ -114,8 +82,6 @@ class Stage:
         options = dict(word.split("=", 1) for word in words if "=" in word)
         names = [word for word in words if "=" not in word]
         try:
-            if verb in peer_wire.VERBS:
-                return peer_wire.VERBS[verb](self._address, self._real, names, options)
             return getattr(self, f"do_{verb.replace('-', '_')}")(names, options) or []
         except Exception as error:
             raise AssertionError(f"{self._sequence}: {command!r} failed: {error!r}") from error
@@ -123,21 +89,22 @@ class Stage:
     def _connect(self, client_id: str) -> Connection:
         return Connection(*self._address, client_id=client_id, version_caps={})
 
-    def _real(self, name: str) -> str:
-        return f"{self._sequence}.{name}" if name not in ("", "''") else ""
-
     def _actor(self, name: str) -> Actor:
         if name not in self._actors:
             self._actors[name] = Actor(name, self._connect(name), name)
             self._names.setdefault(name, name)
         return self._actors[name]
 
-    def _ask(self, connection: Connection, request: Any, version: int) -> Any:
-        return connection.request(request, response_of(type(request)), version=version)
+    def _ask(self, connection: Connection, message: Any, version: int) -> Any:
+        return connection.request(message, response_of(type(message)), version=version)
 
-    def _control(self, request: Any, version: int) -> Any:
+    def _control(self, message: Any, version: int) -> Any:
         """A request that no member sends."""
-        return self._ask(self._controller, request, version)
+        return self._ask(self._controller, message, version)
+
+    def _shown(self, message: Any, options: Options, version: int) -> list[str]:
+        """The answer to a request that no member sends; `version` unless the options have one."""
+        return self._show(self._control(message, int(options.get("v", version))))
 
     def _show(self, message: Any, group: str = "g") -> list[str]:
         return printed(message, self._names, self._leads.get(group, 0))
@@ -209,10 +176,10 @@ class Stage:
         epoch = self._epoch(options.get("epoch"), actor, group)
         joins = {"topics": ",".join(actor.topics), "owned": "none", "rebalance": "30000"}
         given = {**(joins if epoch == 0 else {}), **options}
-        member_id = self._member_id(given.get("id"), actor)
-        request = ConsumerGroupHeartbeatRequest(
+        heartbeat = request(
+            "ConsumerGroupHeartbeat",
             group_id=self._real(group),
-            member_id=member_id,
+            member_id=self._member_id(given.get("id"), actor),
             member_epoch=epoch,
             instance_id=given.get("instance"),
             rack_id=given.get("rack"),
@@ -222,7 +189,7 @@ class Stage:
             server_assignor=given.get("assignor"),
             topic_partitions=self._owned(given.get("owned"), actor),
         )
-        answer = self._ask(actor.connection, request, version)
+        answer = self._ask(actor.connection, heartbeat, version)
         if answer.error_code == 0:
             if epoch == 0:
                 self._leads.setdefault(group, answer.member_epoch - 1)
@@ -268,12 +235,12 @@ class Stage:
     def _pattern(self, given: str | None) -> str | None:
         return given.replace("^", f"{self._sequence}\\.") if given not in (None, "null") else None
 
-    def _owned(self, given: str | None, actor: Actor) -> tuple[HeartbeatTopicPartitions, ...] | None:
+    def _owned(self, given: str | None, actor: Actor) -> list[dict[str, Any]] | None:
         if given in (None, "null"):
             return None
         chosen = {"none": [], "told": actor.told}.get(given)
         topics = by_topic(self._partitions(given.split(",")) if chosen is None else chosen)
-        return tuple(HeartbeatTopicPartitions(topic_id=self._ids[name], partitions=of) for name, of in topics.items())
+        return [{"topic_id": self._ids[name], "partitions": of} for name, of in topics.items()]
 
     def _partitions(self, words: Iterable[str]) -> Iterator[tuple[str, int]]:
         """`t:0`, or `a.0` for the first partition that an actor was assigned."""
@@ -329,8 +296,7 @@ class Stage:
         return str(self._described(group).group_state)
 
     def _described(self, group: str) -> Any:
-        request = ConsumerGroupDescribeRequest(group_ids=(self._real(group),))
-        return self._control(request, 1).groups[0]
+        return self._control(request("ConsumerGroupDescribe", group_ids=[self._real(group)]), 1).groups[0]
 
     def do_until(self, words: list[str], options: Options) -> list[str]:
         """`until members=1`, `until state=Stable`: by ConsumerGroupDescribe, of a classic group by DescribeGroups."""
@@ -338,8 +304,7 @@ class Stage:
         while time.monotonic() < deadline:
             group = self._described("g")
             if group.error_code:
-                request = DescribeGroupsRequest(groups=(self._real("g"),))
-                group = self._control(request, 6).groups[0]
+                group = self._control(request("DescribeGroups", groups=[self._real("g")]), 6).groups[0]
             found = {"members": str(len(group.members)), "state": group.group_state}
             if all(found[name] == value for name, value in options.items()):
                 return []
@@ -386,16 +351,17 @@ class Stage:
         )
         metadata = b"\x00\x01" + encode(subscription, 1)
         protocols = options.get("protocols", "range").split(",")
-        request = JoinGroupRequest(
+        join = request(
+            "JoinGroup",
             group_id=self._real(options.get("group", actor.group)),
             session_timeout_ms=int(options.get("session", 30_000)),
             rebalance_timeout_ms=int(options.get("rebalance", 30_000)),
             member_id=self._member_id(options.get("id"), actor),
             group_instance_id=options.get("instance"),
             protocol_type=options.get("type", "consumer"),
-            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols),
+            protocols=[{"name": name, "metadata": metadata} for name in protocols],
         )
-        actor.connection.send(request, version=int(options.get("v", 9)))
+        actor.connection.send(join, version=int(options.get("v", 9)))
 
     def _receive_join(self, actor: Actor) -> Any:
         answer = actor.connection.receive(JoinGroupResponse)
@@ -422,16 +388,16 @@ class Stage:
             topics = by_topic(self._partitions(words.split(",")))
             return assignment_bytes((self._real(name), of) for name, of in topics.items())
 
-        request = SyncGroupRequest(
+        sync = request(
+            "SyncGroup",
             **self._identity(actor, options),
             protocol_type=options.get("type", "consumer"),
             protocol_name=options.get("protocol", "range"),
-            assignments=tuple(
-                SyncGroupRequestAssignment(member_id=self._actors[name].member_id, assignment=given(words))
-                for name, words in parts.items()
-            ),
+            assignments=[
+                {"member_id": self._actors[name].member_id, "assignment": given(words)} for name, words in parts.items()
+            ],
         )
-        actor.connection.send(request, version=5)
+        actor.connection.send(sync, version=5)
 
     def _receive_sync(self, actor: Actor) -> Any:
         answer = actor.connection.receive(SyncGroupResponse)
@@ -444,16 +410,17 @@ class Stage:
         return self._show(self._heartbeat(self._actor(words[0]), options))
 
     def _heartbeat(self, actor: Actor, options: Options) -> Any:
-        return self._ask(actor.connection, HeartbeatRequest(**self._identity(actor, options)), 4)
+        return self._ask(actor.connection, request("Heartbeat", **self._identity(actor, options)), 4)
 
     def do_depart(self, words: list[str], options: Options) -> list[str]:
         """LeaveGroup."""
         actor = self._actor(words[0])
-        member = MemberIdentity(
-            member_id=self._member_id(options.get("id"), actor), group_instance_id=options.get("instance")
-        )
-        request = LeaveGroupRequest(group_id=self._real(options.get("group", actor.group)), members=(member,))
-        answer = self._ask(actor.connection, request, 5)
+        member = {
+            "member_id": self._member_id(options.get("id"), actor),
+            "group_instance_id": options.get("instance"),
+        }
+        group = self._real(options.get("group", actor.group))
+        answer = self._ask(actor.connection, request("LeaveGroup", group_id=group, members=[member]), 5)
         if not answer.error_code and not any(row.error_code for row in answer.members):
             actor.epoch, actor.told = 0, []
         return self._show(answer)
@@ -468,92 +435,79 @@ class Stage:
             "committed_leader_epoch": int(options.get("leader", -1)),
             "committed_metadata": options.get("metadata", ""),
         }
-        rows = tuple(
-            OffsetCommitRequestTopic(
-                **self._topic(topic),
-                partitions=tuple(OffsetCommitRequestPartition(partition_index=index, **content) for index in of),
-            )
-            for topic, of in by_topic(self._partitions(words[1:])).items()
-        )
-        request = OffsetCommitRequest(
+        topics = self._topics(words[1:], ids=True)
+        commit = request(
+            "OffsetCommit",
             group_id=self._real(options.get("group", actor.group if actor else "g")),
             generation_id_or_member_epoch=self._epoch(options.get("epoch"), actor, options.get("group", "g")),
             member_id=self._member_id(options.get("id"), actor) if actor else options.get("id", ""),
             group_instance_id=options.get("instance"),
-            topics=rows,
+            topics=[
+                topic | {"partitions": [{"partition_index": index} | content for index in of]} for topic, of in topics
+            ],
         )
         version = int(options.get("v", 10))
         connection = actor.connection if actor else self._controller
-        return self._show(self._ask(connection, request, version))
+        return self._show(self._ask(connection, commit, version))
 
-    def _topic(self, name: str) -> dict[str, Any]:
-        """The fields of a topic in OffsetCommit and OffsetFetch."""
-        return {"name": self._real(name), "topic_id": self._ids.get(name, b"\x07" * 16)}
+    def _topics(self, words: Iterable[str], *, ids: bool) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
+        """For each topic the fields that name it, and its partitions."""
+        for topic, of in by_topic(self._partitions(words)).items():
+            named = {"name": self._real(topic)}
+            yield named | ({"topic_id": self._ids.get(topic, b"\x07" * 16)} if ids else {}), of
 
     def do_fetch(self, words: list[str], options: Options) -> list[str]:
         """`fetch [t:0 …] [v= id= epoch= group=]`, of all topics without any named."""
-        rows = tuple(
-            OffsetFetchRequestTopics(**self._topic(topic), partition_indexes=of)
-            for topic, of in by_topic(self._partitions(words)).items()
-        )
-        member = options.get("id")
-        group = OffsetFetchRequestGroup(
-            group_id=self._real(options.get("group", "g")),
-            member_id=self._actors[member].member_id if member in self._actors else member,
-            member_epoch=self._epoch(options.get("epoch"), self._actors.get(member or ""), options.get("group", "g")),
-            topics=rows if words else None,
-        )
-        request = OffsetFetchRequest(groups=(group,), require_stable="stable" in options)
-        return self._show(self._control(request, int(options.get("v", 10))))
+        topics = [topic | {"partition_indexes": of} for topic, of in self._topics(words, ids=True)]
+        member, group = options.get("id"), options.get("group", "g")
+        row = {
+            "group_id": self._real(group),
+            "member_id": self._actors[member].member_id if member in self._actors else member,
+            "member_epoch": self._epoch(options.get("epoch"), self._actors.get(member or ""), group),
+            "topics": topics if words else None,
+        }
+        return self._shown(request("OffsetFetch", groups=[row], require_stable="stable" in options), options, 10)
 
     def do_delete_offsets(self, words: list[str], options: Options) -> list[str]:
-        rows = tuple(
-            OffsetDeleteRequestTopic(
-                name=self._real(topic),
-                partitions=tuple(OffsetDeleteRequestPartition(partition_index=index) for index in of),
-            )
-            for topic, of in by_topic(self._partitions(words)).items()
-        )
-        request = OffsetDeleteRequest(group_id=self._real(options.get("group", "g")), topics=rows)
-        return self._show(self._control(request, 0))
+        topics = [
+            topic | {"partitions": [{"partition_index": index} for index in of]}
+            for topic, of in self._topics(words, ids=False)
+        ]
+        group = self._real(options.get("group", "g"))
+        return self._show(self._control(request("OffsetDelete", group_id=group, topics=topics), 0))
 
     # -- administration
 
     def do_describe(self, words: list[str], options: Options) -> list[str]:
         """ConsumerGroupDescribe: `describe [g …] [v= operations=yes]`."""
-        request = ConsumerGroupDescribeRequest(
-            group_ids=tuple(self._real(name) for name in words or ["g"]),
-            include_authorized_operations="operations" in options,
-        )
-        return self._show(self._control(request, int(options.get("v", 1))))
+        return self._describe("ConsumerGroupDescribe", "group_ids", words, options, 1)
 
     def do_describe_classic(self, words: list[str], options: Options) -> list[str]:
-        request = DescribeGroupsRequest(
-            groups=tuple(self._real(name) for name in words or ["g"]),
-            include_authorized_operations="operations" in options,
-        )
-        return self._show(self._control(request, int(options.get("v", 6))))
+        return self._describe("DescribeGroups", "groups", words, options, 6)
+
+    def _describe(self, api: str, field: str, words: list[str], options: Options, version: int) -> list[str]:
+        authorized = {"include_authorized_operations": "operations" in options}
+        return self._shown(request(api, **{field: self._groups(words)}, **authorized), options, version)
+
+    def _groups(self, words: list[str]) -> list[str]:
+        return [self._real(name) for name in words or ["g"]]
 
     def do_list(self, words: list[str], options: Options) -> list[str]:
         """`list [states=Stable,Empty types=consumer]`: of the groups of this sequence."""
-        request = ListGroupsRequest(
-            states_filter=tuple(options["states"].split(",")) if "states" in options else (),
-            types_filter=tuple(options["types"].split(",")) if "types" in options else (),
-        )
-        answer = self._control(request, int(options.get("v", 5)))
-        mine = [row for row in answer.groups if row.group_id in self._names]
-        return self._show(ListGroupsResponse(error_code=answer.error_code, groups=tuple(mine)))
+        filters = {f"{name}_filter": options[name].split(",") for name in ("states", "types") if name in options}
+        answer = self._control(request("ListGroups", **filters), int(options.get("v", 5)))
+        mine = tuple(row for row in answer.groups if row.group_id in self._names)
+        return self._show(changed(answer, groups=mine))
 
     def do_delete_group(self, words: list[str], options: Options) -> list[str]:
-        request = DeleteGroupsRequest(groups_names=tuple(self._real(name) for name in words or ["g"]))
-        return self._show(self._control(request, 2))
+        return self._show(self._control(request("DeleteGroups", groups_names=self._groups(words)), 2))
 
     def do_config(self, words: list[str], options: Options) -> list[str]:
         """`config [g] consumer.session.timeout.ms=1000`; an empty value deletes it. Waits until it can be read."""
         group = words[0] if words else "g"
         changes = {name: value or None for name, value in options.items() if name != "validate"}
-        request = changed(alter_request(self._real(group), changes), validate_only="validate" in options)
-        answer = self._control(request, 1)
+        alter = changed(alter_request(self._real(group), changes), validate_only="validate" in options)
+        answer = self._control(alter, 1)
         if not answer.responses[0].error_code and "validate" not in options:
             deadline = time.monotonic() + WAIT_S
             while not self._shows(group, options):
@@ -571,10 +525,11 @@ class Stage:
         return self._show(self._configs(words[0] if words else "g", keys, options))
 
     def _configs(self, group: str, keys: Iterable[str] | None, options: Options) -> Any:
-        resource = DescribeConfigsResource(
-            resource_type=GROUP_RESOURCE,
-            resource_name=self._real(group),
-            configuration_keys=None if keys is None else tuple(keys),
+        resource = {
+            "resource_type": GROUP_RESOURCE,
+            "resource_name": self._real(group),
+            "configuration_keys": keys,
+        }
+        return self._control(
+            request("DescribeConfigs", resources=[resource], include_synonyms="synonyms" in options), 4
         )
-        request = DescribeConfigsRequest(resources=(resource,), include_synonyms="synonyms" in options)
-        return self._control(request, 4)

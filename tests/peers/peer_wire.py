@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
 from io import BufferedReader
+
+from peer_requests import request
 
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import decode, encode
@@ -26,21 +27,11 @@ from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 Address = tuple[str, int]
 Options = dict[str, str]
-Real = Callable[[str], str]
-"""The name of a topic or a group on the server."""
 TIMEOUT_S = 10.0
 PRODUCE, LIST_GROUPS, HEARTBEAT, METADATA, API_VERSIONS = 0, 16, 12, 3, 18
-
-
-def exchanged(address: Address, *frames: bytes, answers: int = 1) -> list[bytes | None]:
-    """Send the frames in one packet; return so many answers. None: the server closed the connection instead."""
-    with socket.create_connection(address, TIMEOUT_S) as connection, connection.makefile("rb") as received:
-        connection.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
-        return [_frame_of(received) for _ in range(answers)]
 
 
 def _frame_of(received: BufferedReader) -> bytes | None:
@@ -57,96 +48,93 @@ def frame(api: int, version: int, correlation: int, body: bytes, tags: bytes | N
     return struct.pack(">hhih", api, version, correlation, 4) + b"wire" + (tags or b"") + body
 
 
-def do_versions(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    version = int(words[0])
-    request = ApiVersionsRequest(
-        client_software_name=options.get("name", "raw"), client_software_version=options.get("version", "1")
-    )
-    known = min(version, 4)
-    [answer] = exchanged(
-        address, frame(API_VERSIONS, version, 7, encode(request, known), b"\0" if version >= 3 else None)
-    )
-    if answer is None:
-        return ["closed"]
-    (error,) = struct.unpack_from(">h", answer, 4)
-    found = decode(ApiVersionsResponse, 0 if error == 35 else known, answer, 4)
-    first = {row.api_key: row.min_version for row in found.api_keys}
-    head = f"correlation={int.from_bytes(answer[:4], 'big')} error={error}"
-    names = (("Produce", PRODUCE), ("ApiVersions", API_VERSIONS))
-    served = [f"{name} from {first[key]}" for name, key in names if key in first]
-    return [" ".join([head, *served, f"throttled={found.throttle_time_ms}"])]
+class WireCommands:
+    def __init__(self, address: Address, sequence: str) -> None:
+        self._address = address
+        self._sequence = sequence
 
+    def _real(self, name: str) -> str:
+        """The name of a topic or a group on the server."""
+        return f"{self._sequence}.{name}" if name not in ("", "''") else ""
 
-def do_unserved(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    [answer] = exchanged(address, frame(int(words[0]), int(words[1]), 1, b"\0" * 16, b"\0"))
-    return ["closed" if answer is None else "answered"]
+    def _exchanged(self, *frames: bytes, answers: int = 1) -> list[bytes | None]:
+        """Send the frames in one packet; return so many answers. None: the server closed the connection instead."""
+        with socket.create_connection(self._address, TIMEOUT_S) as connection, connection.makefile("rb") as received:
+            connection.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+            return [_frame_of(received) for _ in range(answers)]
 
+    def do_versions(self, words: list[str], options: Options) -> list[str]:
+        version = int(words[0])
+        question = ApiVersionsRequest(
+            client_software_name=options.get("name", "raw"), client_software_version=options.get("version", "1")
+        )
+        known = min(version, 4)
+        [answer] = self._exchanged(
+            frame(API_VERSIONS, version, 7, encode(question, known), b"\0" if version >= 3 else None)
+        )
+        if answer is None:
+            return ["closed"]
+        (error,) = struct.unpack_from(">h", answer, 4)
+        found = decode(ApiVersionsResponse, 0 if error == 35 else known, answer, 4)
+        first = {row.api_key: row.min_version for row in found.api_keys}
+        head = f"correlation={int.from_bytes(answer[:4], 'big')} error={error}"
+        names = (("Produce", PRODUCE), ("ApiVersions", API_VERSIONS))
+        served = [f"{name} from {first[key]}" for name, key in names if key in first]
+        return [" ".join([head, *served, f"throttled={found.throttle_time_ms}"])]
 
-def do_pipeline(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    heartbeat = encode(HeartbeatRequest(group_id=real("g"), generation_id=1, member_id="nobody"), 0)
-    requests = (
-        frame(HEARTBEAT, 0, 3, heartbeat, None),
-        frame(LIST_GROUPS, 0, 1, encode(ListGroupsRequest(), 0), None),
-        frame(HEARTBEAT, 0, 2, heartbeat, None),
-    )
-    answers = [answer or b"" for answer in exchanged(address, *requests, answers=3)]
-    errors = [decode(HeartbeatResponse, 0, answers[number], 4).error_code for number in (0, 2)]
-    order = "+".join(str(int.from_bytes(answer[:4], "big")) for answer in answers)
-    return [f"in the order {order}, errors {errors}"]
+    def do_unserved(self, words: list[str], options: Options) -> list[str]:
+        [answer] = self._exchanged(frame(int(words[0]), int(words[1]), 1, b"\0" * 16, b"\0"))
+        return ["closed" if answer is None else "answered"]
 
+    def do_pipeline(self, words: list[str], options: Options) -> list[str]:
+        heartbeat = encode(HeartbeatRequest(group_id=self._real("g"), generation_id=1, member_id="nobody"), 0)
+        requests = (
+            frame(HEARTBEAT, 0, 3, heartbeat, None),
+            frame(LIST_GROUPS, 0, 1, encode(ListGroupsRequest(), 0), None),
+            frame(HEARTBEAT, 0, 2, heartbeat, None),
+        )
+        answers = [answer or b"" for answer in self._exchanged(*requests, answers=3)]
+        errors = [decode(HeartbeatResponse, 0, answers[number], 4).error_code for number in (0, 2)]
+        order = "+".join(str(int.from_bytes(answer[:4], "big")) for answer in answers)
+        return [f"in the order {order}, errors {errors}"]
 
-def do_acks_0(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    batch = encode_batch([NewRecord(timestamp=0, key=None, value=b"x")])
-    rows = (TopicProduceData(name=real(words[0]), partition_data=(PartitionProduceData(index=0, records=batch),)),)
-    produce = encode(ProduceRequest(acks=0, timeout_ms=1000, topic_data=rows), 7)
-    metadata = encode(MetadataRequest(topics=()), 1)
-    [answer] = exchanged(address, frame(PRODUCE, 7, 1, produce, None), frame(METADATA, 1, 2, metadata, None))
-    return ["closed" if answer is None else f"the answer to request {int.from_bytes(answer[:4], 'big')}"]
+    def do_acks_0(self, words: list[str], options: Options) -> list[str]:
+        batch = encode_batch([NewRecord(timestamp=0, key=None, value=b"x")])
+        topic = {"name": self._real(words[0]), "partition_data": [{"index": 0, "records": batch}]}
+        produce = encode(request("Produce", acks=0, timeout_ms=1000, topic_data=[topic]), 7)
+        metadata = encode(MetadataRequest(topics=()), 1)
+        [answer] = self._exchanged(frame(PRODUCE, 7, 1, produce, None), frame(METADATA, 1, 2, metadata, None))
+        return ["closed" if answer is None else f"the answer to request {int.from_bytes(answer[:4], 'big')}"]
 
+    def do_tagged(self, words: list[str], options: Options) -> list[str]:
+        unknown = b"\x01\xe7\x07\x03abc"  # one field, number 999, three bytes
+        body = encode(MetadataRequest(topics=()), 12)
+        [answer] = self._exchanged(frame(METADATA, 12, 5, body[:-1] + unknown, unknown))
+        if answer is None:
+            return ["closed"]
+        correlation, start = read_response_header(answer, flexible=True, api_key=METADATA)
+        found = decode(MetadataResponse, 12, answer, start)
+        return [f"correlation={correlation} brokers={len(found.brokers)} throttled={found.throttle_time_ms}"]
 
-def do_tagged(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    unknown = b"\x01\xe7\x07\x03abc"  # one field, number 999, three bytes
-    body = encode(MetadataRequest(topics=()), 12)
-    [answer] = exchanged(address, frame(METADATA, 12, 5, body[:-1] + unknown, unknown))
-    if answer is None:
-        return ["closed"]
-    correlation, start = read_response_header(answer, flexible=True, api_key=METADATA)
-    found = decode(MetadataResponse, 12, answer, start)
-    return [f"correlation={correlation} brokers={len(found.brokers)} throttled={found.throttle_time_ms}"]
+    def do_plain(self, words: list[str], options: Options) -> list[str]:
+        question = encode(OffsetDeleteRequest(group_id=self._real("g"), topics=()), 0)
+        [answer] = self._exchanged(frame(schema_of(OffsetDeleteRequest).api_key or 0, 0, 9, question, None))
+        return ["closed" if answer is None else f"error={decode(OffsetDeleteResponse, 0, answer, 4).error_code}"]
 
-
-def do_plain(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    request = encode(OffsetDeleteRequest(group_id=real("g"), topics=()), 0)
-    [answer] = exchanged(address, frame(schema_of(OffsetDeleteRequest).api_key or 0, 0, 9, request, None))
-    return ["closed" if answer is None else f"error={decode(OffsetDeleteResponse, 0, answer, 4).error_code}"]
-
-
-def do_coordinator(address: Address, real: Real, words: list[str], options: Options) -> list[str]:
-    version = int(options.get("v", 4))
-    keys = tuple(map(real, words))
-    request = FindCoordinatorRequest(
-        key=keys[0] if version < 4 else "",
-        key_type=int(options.get("type", 0)),
-        coordinator_keys=keys if version >= 4 else (),
-    )
-    flexible = version >= 3
-    [answer] = exchanged(address, frame(10, version, 1, encode(request, version), b"\0" if flexible else None))
-    if answer is None:
-        return ["closed"]
-    _, start = read_response_header(answer, flexible=flexible, api_key=10)
-    found = decode(FindCoordinatorResponse, version, answer, start)
-    rows = found.coordinators if version >= 4 else (found,)
-    return [
-        f"error={row.error_code} " + ("at a node" if row.node_id >= 0 and row.port > 0 else "nowhere") for row in rows
-    ]
-
-
-VERBS = {
-    "versions": do_versions,
-    "unserved": do_unserved,
-    "pipeline": do_pipeline,
-    "acks-0": do_acks_0,
-    "tagged": do_tagged,
-    "plain": do_plain,
-    "coordinator": do_coordinator,
-}
+    def do_coordinator(self, words: list[str], options: Options) -> list[str]:
+        version = int(options.get("v", 4))
+        keys = tuple(map(self._real, words))
+        question = FindCoordinatorRequest(
+            key=keys[0] if version < 4 else "",
+            key_type=int(options.get("type", 0)),
+            coordinator_keys=keys if version >= 4 else (),
+        )
+        flexible = version >= 3
+        [answer] = self._exchanged(frame(10, version, 1, encode(question, version), b"\0" if flexible else None))
+        if answer is None:
+            return ["closed"]
+        _, start = read_response_header(answer, flexible=flexible, api_key=10)
+        found = decode(FindCoordinatorResponse, version, answer, start)
+        rows = found.coordinators if version >= 4 else (found,)
+        places = ("at a node" if row.node_id >= 0 and row.port > 0 else "nowhere" for row in rows)
+        return [f"error={row.error_code} {place}" for row, place in zip(rows, places, strict=True)]
