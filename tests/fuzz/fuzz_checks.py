@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -51,25 +49,12 @@ def _reference() -> float:
     return time.process_time() - started
 
 
-@dataclass(slots=True)
-class Timed:
-    too_long: bool = False
-
-
 class Meter:
     """Time by the CPU time of this process, so that other processes do not count; memory by tracemalloc."""
 
     def __init__(self) -> None:
         self.largest_factor = 0.0
         """The most bytes a byte of an input has taken, above the floor."""
-        self.slowest_s = 0.0
-
-    @contextmanager
-    def timed(self) -> Iterator[Timed]:
-        found = Timed()
-        started = time.process_time()
-        yield found
-        found.too_long = time.process_time() - started > LIMIT_S
 
     def fastest(self, call: Callable[[], object], times: int = 3) -> float:
         """The shortest of several repetitions, as on the machine that is meant: the rest is not the program's."""
@@ -81,7 +66,6 @@ class Meter:
             best = min(best, (time.process_time() - started) / slower)
             if best < LIMIT_S:
                 break
-        self.slowest_s = max(self.slowest_s, best)
         return best
 
     def peak(self, call: Callable[[], object]) -> int:
@@ -128,13 +112,14 @@ class Stream(Generic[Input]):
     def each(self, about: str, made: Sequence[Input], run: Callable[[Input], object]) -> None:
         """Run each input. Raises Find for an exception, and for an input that takes too long by itself."""
         one = None
-        with self.meter.timed() as timed:
-            try:
-                for one in made:
-                    run(one)
-            except Exception as error:
-                raise Find(self.kind, about, self.bytes_of(one), error) from error
-        for one in made if timed.too_long else ():
+        started = time.process_time()
+        try:
+            for one in made:
+                run(one)
+        except Exception as error:
+            raise Find(self.kind, about, self.bytes_of(one), error) from error
+        too_long = time.process_time() - started > LIMIT_S
+        for one in made if too_long else ():
             took, data = self.meter.fastest(partial(run, one)), self.bytes_of(one)
             if took > limit_s(len(data)):
                 raise Find(self.kind, about, data, f"took {took * 1000:.1f} ms")

@@ -49,7 +49,7 @@ class ClassicMember:
                     rebalance_timeout_ms=30_000,
                     protocol_type="consumer",
                     protocols=tuple(
-                        JoinGroupRequestProtocol(name=n, metadata=SUBSCRIPTION) for n in ("range", "sticky")
+                        JoinGroupRequestProtocol(name=name, metadata=SUBSCRIPTION) for name in ("range", "sticky")
                     ),
                 ), self._chance.choice((5, 7, 9))
             case "sync":

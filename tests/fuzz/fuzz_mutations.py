@@ -159,9 +159,6 @@ class Mutations:
         self._splices = [splice for mark in marks for splice in _of_mark(data, mark)]
         self._borders = [mark.start for mark in marks] or [0]
 
-    def __len__(self) -> int:
-        return len(self._splices)
-
     def one(self) -> bytes:
         """The frame with one of its marks replaced, cut, with a tail, or worse."""
         random = self._chance.random

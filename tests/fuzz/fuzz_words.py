@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fuzz_batches import drawn_batch
-from fuzz_grammar import Words, draw
+from fuzz_grammar import BITS, Words, draw
 from fuzz_mutations import Mutations
 
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
@@ -170,13 +170,10 @@ class BrokerWords(Words):
 
 
 def _fitting(value: int, wire_type: str) -> int:
-    if wire_type in ("int32", "uint32"):
-        return max(-(2**31), min(value, 2**31 - 1)) if wire_type == "int32" else value & 0xFFFFFFFF
-    if wire_type == "int16":
-        return max(-32768, min(value, 32767))
-    if wire_type == "uint16":
-        return value & 0xFFFF
-    return max(-128, min(value, 127)) if wire_type == "int8" else value
+    bits = BITS[wire_type]
+    if wire_type.startswith("u"):
+        return value & (1 << bits) - 1
+    return max(-(1 << bits - 1), min(value, (1 << bits - 1) - 1))
 
 
 def _add(values: list[Any], value: Any) -> None:

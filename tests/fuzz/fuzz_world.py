@@ -86,8 +86,6 @@ class World:
         """Called with every answer: the connection, the request's correlation id, the decoded response."""
         self.slowest_s = 0.0
         """CPU time of the longest turn."""
-        self.answers = 0
-        self.disconnects = 0
         self.answered_bytes = 0
         self._arrived: list[Arrived] = []
         self.broker = self._started()
@@ -204,7 +202,6 @@ class World:
         for release in turn.releases:
             client = self.clients.get(release.connection)
             if isinstance(release, Disconnect):
-                self.disconnects += 1
                 if client is not None:
                     client.gone = True
                     self.close(release.connection)
@@ -213,7 +210,6 @@ class World:
 
     def _received(self, client: Client, send: Send) -> None:
         data = send.whole
-        self.answers += 1
         self.answered_bytes += len(data)
         if client.gone:
             raise Violation("an answer after the end of its connection")
