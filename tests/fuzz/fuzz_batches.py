@@ -12,10 +12,10 @@ import gzip
 import random
 import struct
 import zlib
-from functools import cache
+from functools import cache, partial
 
 import cramjam
-from fuzz_checks import Find, Stream
+from fuzz_checks import Stream
 from fuzz_grammar import Mark, Pen, varint
 from fuzz_mutations import Mutations
 from google_crc32c import value as crc32c
@@ -227,9 +227,7 @@ class BatchFuzz(Stream[bytes]):
     def check(self, made: list[bytes]) -> None:
         self.each("batch", made, exercised)
         for data in made[:: max(len(made) // 2, 1)]:
-            peak = self.meter.peak(lambda data=data: exercised(data))
-            if peak > MOST_TAKEN + 64 * len(data):
-                raise Find(self.kind, "batch", data, f"{peak} bytes for {len(data)}")
+            self.check_memory("batch", data, partial(exercised, data), MOST_TAKEN + 64 * len(data))
 
 
 def exercised(data: bytes) -> None:

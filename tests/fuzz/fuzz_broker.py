@@ -7,10 +7,11 @@ smaller.
 
 from __future__ import annotations
 
+import random
 import struct
 
 from fuzz_batches import MOST_EXPANDED, MOST_TAKEN
-from fuzz_checks import Find, Stream, limit_s, slowness
+from fuzz_checks import Find, Stream, limit_s, most_bytes, peak_bytes, slowness
 from fuzz_grammar import Drawn, Words, draw
 from fuzz_members import members
 from fuzz_mutations import Mutations
@@ -48,13 +49,11 @@ class BrokerFuzz(Stream[bytes]):
     kind = "broker"
 
     def some(self, most: int) -> int:
-        return Story(self).run(min(FRAMES_A_STORY, most))
+        return Story(self.chance).run(min(FRAMES_A_STORY, most))
 
 
 class Story:
-    def __init__(self, fuzz: BrokerFuzz) -> None:
-        chance = fuzz.chance
-        self.fuzz = fuzz
+    def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.words = BrokerWords(chance)
         self.blind = Words(chance)
@@ -143,10 +142,10 @@ class Story:
     def measured(self, size: int) -> None:
         world = self.world
         before = world.answered_bytes, world.storage_bytes()
-        peak = self.fuzz.meter.peak(world.turn)
+        peak = peak_bytes(world.turn)
         answered, stored = world.answered_bytes - before[0], world.storage_bytes() - before[1]
         allowed = TURN_BYTES + 8 * answered + 4 * max(stored, 0)
-        if self.fuzz.meter.too_much(peak - allowed, size):
+        if peak - allowed > most_bytes(size):
             raise AssertionError(f"{peak} bytes for {size} in a turn that answered {answered} and stored {stored}")
 
     def too_slow(self, took: float, limit: float) -> None:

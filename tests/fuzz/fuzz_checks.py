@@ -49,38 +49,31 @@ def _reference() -> float:
     return time.process_time() - started
 
 
-class Meter:
-    """Time by the CPU time of this process, so that other processes do not count; memory by tracemalloc."""
+def fastest_s(call: Callable[[], object], times: int = 3) -> float:
+    """The shortest CPU time of several repetitions, as on the machine of the limits."""
+    best = float("inf")
+    slower = slowness()
+    for _ in range(times):
+        started = time.process_time()
+        call()
+        best = min(best, (time.process_time() - started) / slower)
+        if best < LIMIT_S:
+            break
+    return best
 
-    def __init__(self) -> None:
-        self.largest_factor = 0.0
-        """The most bytes a byte of an input has taken, above the floor."""
 
-    def fastest(self, call: Callable[[], object], times: int = 3) -> float:
-        """The shortest of several repetitions, as on the machine that is meant: the rest is not the program's."""
-        best = float("inf")
-        slower = slowness()
-        for _ in range(times):
-            started = time.process_time()
-            call()
-            best = min(best, (time.process_time() - started) / slower)
-            if best < LIMIT_S:
-                break
-        return best
+def peak_bytes(call: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
-    def peak(self, call: Callable[[], object]) -> int:
-        tracemalloc.start()
-        try:
-            call()
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
 
-    def too_much(self, peak: int, size: int) -> bool:
-        if peak <= MEMORY_FLOOR:
-            return False
-        self.largest_factor = max(self.largest_factor, (peak - MEMORY_FLOOR) / max(size, 1))
-        return peak > MEMORY_FLOOR + MEMORY_FACTOR * size
+def most_bytes(size: int) -> int:
+    """The memory that an input of this many bytes may take."""
+    return MEMORY_FLOOR + MEMORY_FACTOR * size
 
 
 Input = TypeVar("Input")
@@ -93,7 +86,6 @@ class Stream(Generic[Input]):
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        self.meter = Meter()
 
     def run(self, inputs: int) -> int:
         """Run at least so many inputs; return how many. Raises Find."""
@@ -120,9 +112,15 @@ class Stream(Generic[Input]):
             raise Find(self.kind, about, self.bytes_of(one), error) from error
         too_long = time.process_time() - started > LIMIT_S
         for one in made if too_long else ():
-            took, data = self.meter.fastest(partial(run, one)), self.bytes_of(one)
+            took, data = fastest_s(partial(run, one)), self.bytes_of(one)
             if took > limit_s(len(data)):
                 raise Find(self.kind, about, data, f"took {took * 1000:.1f} ms")
+
+    def check_memory(self, about: str, data: bytes, call: Callable[[], object], most: int) -> None:
+        """Raises Find if the call takes more memory than `most` bytes."""
+        peak = peak_bytes(call)
+        if peak > most:
+            raise Find(self.kind, about, data, f"{peak} bytes for {len(data)}")
 
     def bytes_of(self, one: Any) -> bytes:
         """The input as a vector keeps it."""

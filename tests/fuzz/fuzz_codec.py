@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+from functools import partial
 from typing import Any
 
 from fuzz_build import IS_COMPILED, plainly_read, plainly_written
-from fuzz_checks import Find, Stream
+from fuzz_checks import Find, Stream, most_bytes
 from fuzz_grammar import Drawn, Words, all_messages, draw
 from fuzz_mutations import Mutations
 
@@ -60,7 +61,8 @@ class CodecFuzz(Stream[bytes]):
         for message, _, data in read[::8]:
             self._check_again(cls, version, message, data)
         for data in made[::64]:
-            self._check_memory(cls, version, data)
+            decode = partial(_decode, cls, version, data)
+            self.check_memory(described(cls, version), data, decode, most_bytes(len(data)))
 
     def _check_twin(self, cls: type, version: int, made: list[bytes], read: list[tuple[Any, int, bytes]]) -> None:
         """The compiled and the plain codec read the same messages with the same result, and refuse the same bytes."""
@@ -94,11 +96,6 @@ class CodecFuzz(Stream[bytes]):
             raise Find(self.kind, described(cls, version), data, error) from error
         if again != message and repr(again) != repr(message):  # not a number is not itself
             raise Find(self.kind, described(cls, version), data, f"read as {message}, and from that as {again}")
-
-    def _check_memory(self, cls: type, version: int, data: bytes) -> None:
-        peak = self.meter.peak(lambda: _decode(cls, version, data))
-        if self.meter.too_much(peak, len(data)):
-            raise Find(self.kind, described(cls, version), data, f"{peak} bytes for {len(data)}")
 
 
 def _decode(cls: type, version: int, data: bytes) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import struct
 from typing import Any
 
-from fuzz_checks import Find, Stream
+from fuzz_checks import Stream, most_bytes
 from fuzz_grammar import Pen, varint
 from fuzz_mutations import Mutations
 
@@ -47,9 +47,7 @@ class FramingFuzz(Stream[tuple[bytes, list[bytes]]]):
         """Raises Find."""
         self.each("stream", streams, lambda one: exercised(*one))
         data, pieces = streams[-1]
-        peak = self.meter.peak(lambda: exercised(data, pieces))
-        if self.meter.too_much(peak, len(data)):
-            raise Find(self.kind, "stream", data, f"{peak} bytes for {len(data)}")
+        self.check_memory("stream", data, lambda: exercised(data, pieces), most_bytes(len(data)))
 
     def stream(self) -> Pen:
         chance, pen = self.chance, Pen()

@@ -49,7 +49,6 @@ class Outcome:
     inputs: Counter[str] = field(default_factory=Counter)
     finds: list[Find] = field(default_factory=list)
     seconds: float = 0.0
-    largest_factor: float = 0.0
 
 
 class Stuck(BaseException):
@@ -82,9 +81,7 @@ def run(
             continue
         if message == "done":
             left -= 1
-            counts, factor = values
-            outcome.inputs.update(counts)
-            outcome.largest_factor = max(outcome.largest_factor, factor)
+            outcome.inputs.update(*values)
         else:
             kind, about, data, what = values
             outcome.finds.append(Find(kind, about, data, what))
@@ -122,10 +119,9 @@ def _work(kinds: list[str], seed: int, number: int, inputs: int, seconds: float,
                 break
     finally:
         signal.alarm(0)
-        factor = max((stream.meter.largest_factor for stream in streams.values()), default=0.0)
         for stream in streams.values():
             stream.close()
-        results.put(("done", counts, factor))
+        results.put(("done", counts))
 
 
 def smaller(find: Find) -> bytes:

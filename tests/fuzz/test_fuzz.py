@@ -71,7 +71,7 @@ def test_record_batches(chance: random.Random) -> None:
 @settings(FIXED, max_examples=10)
 @given(seed=st.integers(0, 2**32))
 def test_stories_of_a_broker(seed: int) -> None:
-    Story(BrokerFuzz(random.Random(seed))).run(60)
+    Story(random.Random(seed)).run(60)
 
 
 def test_some_seconds_of_everything_in_memory() -> None:

@@ -35,7 +35,7 @@ GROUPS = ("g", "h")
 OF_GROUP = 8
 """The source of a group's own config."""
 WAIT_S, POLL_S = 25.0, 0.05
-MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
+REBALANCE_IN_PROGRESS = 27
 
 Partitions = list[tuple[str, int]]
 
