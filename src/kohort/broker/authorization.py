@@ -1,8 +1,8 @@
 """Principals, and the permissions that a request needs.
 
 A connection has a principal, and so has every request's context. A row of broker/apis.py names the operations that its
-API needs, as Kafka's authorizer knows them. An `Authorizer` decides; `AllowAll` is the only one yet. `version` counts
-the changes of its rules: an answer from a cache was allowed at the present version (broker/shortcuts).
+API needs, as Kafka's authorizer knows them. Handlers do not ask an `Authorizer` yet, and `AllowAll` is the only one;
+the cached heartbeats (broker/shortcuts) do ask it, and keep an answer only at the present `version` of its rules.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     partitions: int = 0
     """The number of partitions of a step; held back: how many are delayed, 0 if unknown."""
     pushed: bool = False
-    """The member learned it from the answer to a held heartbeat; otherwise from that to its next heartbeat."""
+    """True if the answer to a held heartbeat brought the change; False if the member learned of it with its next one."""
     peers: tuple[str, ...] = ()
     """waits for partitions, got partitions: the ids of some members that still own those it waits for."""
     members: tuple[MemberStory, ...] = ()

@@ -28,7 +28,7 @@ class HardState:
         """The highest generation that a group of this name ever announced; outlives the group. The last one announced
         comes last."""
         self.forgotten = 0
-        """No group of a name that is not among them ever announced a higher one."""
+        """The highest generation of all names that were dropped from `generations`."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HardState) and self._parts() == other._parts()

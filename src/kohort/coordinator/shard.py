@@ -115,7 +115,7 @@ class Shard:
         self.unavailable: ErrorCode = LOADING
         """The error of all requests; NONE while the shard serves them."""
         self.version = 0
-        """Every step raises it that can change the answer to a repeated heartbeat or commit (steady_answer.py)."""
+        """Raised by every step that can change the answer to a repeated heartbeat or commit (steady_answer.py)."""
 
     # -- the contract
 

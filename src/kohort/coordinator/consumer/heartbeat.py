@@ -115,8 +115,8 @@ class Heartbeats:
         self._holds.notice_client(member, event)
         # If a join comes twice, the client may go on with the epoch of the first answer.
         member.epoch_sent = request.member_epoch or before.member_epoch
-        # A member that missed an answer gets its assignment again and goes on from there. A step further it might have
-        # to give up partitions that it never knew of: it would have nothing to acknowledge.
+        # A member that missed an answer gets its assignment again, and takes no further step: it could not acknowledge
+        # that it gave up partitions which it never received.
         state = before
         if request.member_epoch == before.member_epoch:
             state = self._members.reconcile(group, member_id, now, _owned(request), changed=True)

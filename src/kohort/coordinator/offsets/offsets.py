@@ -304,7 +304,7 @@ def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, v
     """O13. Older epochs are checked partition by partition."""
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.members:
-        return ErrorCode.NONE  # no member's, whatever ids it names
+        return ErrorCode.NONE  # the group has no members: the ids of the request do not matter
     holder = group.instances.get(request.group_instance_id or "", request.member_id)
     if holder != request.member_id:
         return ErrorCode.FENCED_INSTANCE_ID
