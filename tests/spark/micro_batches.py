@@ -69,7 +69,9 @@ class Query:
     def fall_silent(self) -> None:
         """End the member's threads without leaving the group, as the death of the process does."""
         assert self.reader.membership is not None
-        self.reader.membership._consumer._end()
+        consumer = self.reader.membership._consumer
+        consumer._ended = True
+        consumer._thread.end()
 
     def _run(self, start: Any) -> None:
         self.pause()
