@@ -237,7 +237,7 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     partitions: int = 0
     """The number of partitions of a step; held back: how many are delayed, 0 if unknown."""
     pushed: bool = False
-    """True if the answer to a held heartbeat brought the change; False if the member learned of it with its next one."""
+    """True if the answer to a held heartbeat brought the change; False if its next heartbeat did."""
     peers: tuple[str, ...] = ()
     """waits for partitions, got partitions: the ids of some members that still own those it waits for."""
     members: tuple[MemberStory, ...] = ()

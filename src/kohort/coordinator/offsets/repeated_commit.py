@@ -17,8 +17,8 @@ from kohort.wire.skeleton import Skeleton
 
 
 class RepeatedCommit:
-    """`request`: a commit that was accepted as a whole. It has topic names and no retention time. `topic_ids`: the ids to
-    write, one for each topic."""
+    """`request`: a commit that was accepted as a whole. It has topic names and no retention time. `topic_ids`: the ids
+    to write, one for each topic."""
 
     __slots__ = ("_constants", "_encoding", "fenced", "group_id", "places", "request", "version")
 
