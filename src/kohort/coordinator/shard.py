@@ -19,10 +19,10 @@ from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.classic.checks import founds
 from kohort.coordinator.classic.group import Group, Phase
 from kohort.coordinator.classic.requests import ClassicGroups
-from kohort.coordinator.classic.responses import refusal
+from kohort.coordinator.classic.responses import refusal, undescribed
 from kohort.coordinator.classic.status import RebalanceStatus, status_of
 from kohort.coordinator.consumer.lifecycle import ConsumerGroups
-from kohort.coordinator.consumer.responses import described, state_name
+from kohort.coordinator.consumer.responses import described, state_name, undescribed_consumer_group
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
@@ -281,20 +281,18 @@ class Shard:
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         if self.unavailable:
-            return DescribedGroup(error_code=self.unavailable, group_id=group_id)
+            return undescribed(self.unavailable, group_id)
         group = self.running.groups.get(group_id)
         if group is None and group_id in self.hard.offsets and group_id not in self.consumers.groups:
             group = Group(group_id)
         if group is None:
-            unknown = version >= 6
-            return DescribedGroup(
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.NONE,
-                error_message=f"Group {group_id} not found." if unknown else None,
-                group_id=group_id,
-                group_state=Phase.DEAD.value,
-            )
+            if version < 6:
+                return undescribed(ErrorCode.NONE, group_id, Phase.DEAD.value)
+            message = f"Group {group_id} not found."
+            return undescribed(ErrorCode.GROUP_ID_NOT_FOUND, group_id, Phase.DEAD.value, message)
         stable = group.phase is Phase.STABLE
         return DescribedGroup(
+            error_code=ErrorCode.NONE,
             group_id=group_id,
             group_state=group.phase.value,
             protocol_type=group.protocol_type or "",
@@ -320,7 +318,7 @@ class Shard:
         if not error:
             error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
             message = f"There is no consumer group {group_id}." if group_id else "The group id is empty."
-        return DescribedConsumerGroup(error_code=error, error_message=message, group_id=group_id)
+        return undescribed_consumer_group(error, group_id, message)
 
     def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:
         """Which members are awaited, and for how long; None if the group does not exist."""

@@ -42,6 +42,7 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
     # Clients of versions before 4 treat a lowest version of 0 as an error (KAFKA-17011).
     lowest = 0 if context.api_version >= 4 else 1
     return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
         api_keys=state.advertised_apis,
         supported_features=(
             SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),
@@ -99,6 +100,7 @@ def describe_cluster(
             brokers=(),
         )
     return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
         cluster_id=state.catalog.cluster_id,
         controller_id=state.controller_id,
         brokers=tuple(

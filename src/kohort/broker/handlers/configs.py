@@ -99,6 +99,8 @@ def _entries(state: BrokerState, resource: Resource) -> Iterable[DescribeConfigs
         yield DescribeConfigsResourceResult(
             name=known.name,
             value=found[0].value,
+            read_only=False,
+            is_sensitive=False,
             config_source=found[0].source,
             synonyms=found,
             config_type=known.type,
@@ -135,6 +137,7 @@ def _broker_entries(state: BrokerState, name: str) -> Iterable[DescribeConfigsRe
             name=setting_name,
             value=value_text(value),
             read_only=True,
+            is_sensitive=False,
             config_source=source,
             synonyms=tuple(synonyms),
             config_type=_setting_type(setting),

@@ -11,22 +11,17 @@ from kohort.broker.messages import changed
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
+from kohort.coordinator.classic.responses import heartbeat_error
+from kohort.coordinator.consumer.responses import undescribed_consumer_group
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedConsumerGroup,
-)
-from kohort.wire.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def heartbeat(state: BrokerState, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
     if error := _refusal(state, shard, context):
-        return ConsumerGroupHeartbeatResponse(error_code=error)
+        return heartbeat_error(error)
     state.groups.tell_topics()
     nonce = "" if request.member_id else str(UUID(bytes=state.random.randbytes(16), version=4))
     return ask_shard(state, shard, request, context, nonce, hold_ms(state, more_behind=context.more_behind))
@@ -54,7 +49,7 @@ def describe(
     for group_id in not_too_often(request.group_ids):
         shard = state.shard_of(group_id)
         if error := _refusal(state, shard, context):
-            described.append(DescribedConsumerGroup(error_code=error, group_id=group_id))
+            described.append(undescribed_consumer_group(error, group_id))
             continue
         group = state.shards[shard].describe_consumer_group(group_id)
         described.append(group if group.error_code else changed(group, authorized_operations=operations))

@@ -216,6 +216,7 @@ def _data(
 ) -> PartitionData:
     return PartitionData(
         partition_index=asked.partition,
+        error_code=0,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.high_watermark,
         log_start_offset=partition.start_offset,

@@ -14,11 +14,11 @@ from kohort.broker.messages import changed
 from kohort.broker.request import InShard, RequestContext
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
-from kohort.coordinator.classic.responses import join_error
+from kohort.coordinator.classic.responses import join_error, undescribed
 from kohort.coordinator.events import GroupRequested
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -76,7 +76,7 @@ def describe_groups(
     for group_id in not_too_often(request.groups):
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) != context.broker_id:
-            described.append(DescribedGroup(error_code=ErrorCode.NOT_COORDINATOR, group_id=group_id))
+            described.append(undescribed(ErrorCode.NOT_COORDINATOR, group_id))
             continue
         group = state.shards[shard].describe(group_id, context.api_version)
         if operations != NOT_ASKED and not group.error_code:
@@ -94,7 +94,7 @@ def list_groups(state: BrokerState, request: ListGroupsRequest, context: Request
             if shard.unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ListGroupsResponse(error_code=shard.unavailable, groups=())  # half a list would mislead (D8)
             groups.extend(shard.list_groups(request.states_filter, request.types_filter))
-    return ListGroupsResponse(groups=tuple(groups))
+    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
 
 
 def delete_groups(state: BrokerState, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:

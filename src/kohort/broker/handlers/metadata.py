@@ -81,6 +81,7 @@ def _unknown(error: ErrorCode, name: str | None, topic_id: bytes, operations: in
         name=name,
         topic_id=topic_id,
         is_internal=name in INTERNAL_TOPICS,
+        partitions=(),
         topic_authorized_operations=operations,
     )
 
@@ -111,11 +112,13 @@ class _Creation:
 
 def _known(topic: Topic, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(
             MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
                 partition_index=index,
                 leader_id=assignment.leader,
                 leader_epoch=assignment.leader_epoch,
@@ -171,16 +174,19 @@ def _undescribed(error: ErrorCode, name: str) -> DescribeTopicPartitionsResponse
 
 def _described(topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
                 partition_index=index,
                 leader_id=topic.partitions[index].leader,
                 leader_epoch=topic.partitions[index].leader_epoch,
                 replica_nodes=topic.partitions[index].replicas,
                 isr_nodes=topic.partitions[index].replicas,
+                offline_replicas=(),
                 eligible_leader_replicas=(),
                 last_known_elr=(),
             )

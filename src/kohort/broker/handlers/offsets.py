@@ -255,6 +255,7 @@ def offset_delete(state: BrokerState, request: OffsetDeleteRequest, context: Req
     for name, partitions in refused.items():
         topics.setdefault(name, []).extend(partitions)
     return OffsetDeleteResponse(
+        error_code=ErrorCode.NONE,
         topics=tuple(
             OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items()
         ),

@@ -112,6 +112,7 @@ def _partition(
         )
     return PartitionProduceResponse(
         index=data.index,
+        error_code=0,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=partition.start_offset,

@@ -85,7 +85,9 @@ def _list_offset(
     except DamagedBatch as damage:
         state.turn.complain(Complaint("damaged data", f"{topic.name}-{index} cannot be searched by time: {damage}"))
         return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.CORRUPT_MESSAGE)
-    return ListOffsetsPartitionResponse(partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch)
+    return ListOffsetsPartitionResponse(
+        partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
 
 
 def _locate(partition: Partition, timestamp: int, search: Search) -> tuple[int, int, int]:
@@ -134,7 +136,9 @@ def _end_of_epoch(
     if error:
         return EpochEndOffset(partition=asked.partition, error_code=error)
     epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
-    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+    return EpochEndOffset(
+        partition=asked.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
+    )
 
 
 def delete_records(state: BrokerState, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
@@ -168,6 +172,8 @@ def _delete_up_to(
         offset = partition.high_watermark if asked.offset == -1 else asked.offset
         if 0 <= offset <= partition.high_watermark:
             state.turn.trim(partition, offset)
-            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.start_offset)
+            return DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=partition.start_offset, error_code=ErrorCode.NONE
+            )
         error = ErrorCode.OFFSET_OUT_OF_RANGE
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)

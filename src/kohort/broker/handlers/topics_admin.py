@@ -106,6 +106,7 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, crea
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,
+        error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=len(assignments),
         replication_factor=len(assignments[0].replicas),
@@ -212,7 +213,7 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
             )
         else:
             gone.append(topic)
-            result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+            result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
         results.append(result)
     state.delete_topics(gone)
     return DeleteTopicsResponse(responses=tuple(results))

@@ -107,6 +107,7 @@ class Beat:
         else:
             key = CONSUMER.key
             body = ConsumerGroupHeartbeatResponse(
+                error_code=0,
                 member_id=self.member_id,
                 member_epoch=self.generation_id,
                 heartbeat_interval_ms=answer,

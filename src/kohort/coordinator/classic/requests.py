@@ -154,7 +154,7 @@ class ClassicGroups:
         if not request.group_id:
             response = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         elif event.version >= 3:
-            response = LeaveGroupResponse(members=self._leave(request.group_id, request.members, now))
+            response = LeaveGroupResponse(error_code=0, members=self._leave(request.group_id, request.members, now))
         else:
             only = self._leave(request.group_id, (MemberIdentity(member_id=request.member_id),), now)[0]
             response = LeaveGroupResponse(error_code=only.error_code)

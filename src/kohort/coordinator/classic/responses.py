@@ -11,6 +11,7 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -25,7 +26,9 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 def join_error(error: int, version: int, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error, protocol_name=None if version >= 7 else "", member_id=member_id)
+    return JoinGroupResponse(
+        error_code=error, protocol_name=None if version >= 7 else "", leader="", member_id=member_id, members=()
+    )
 
 
 def joined(
@@ -43,6 +46,7 @@ def joined(
             for m in group.members.values()
         )
     return JoinGroupResponse(
+        error_code=0,
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
@@ -59,9 +63,29 @@ def sync_error(error: int) -> SyncGroupResponse:
 
 def synced(group: Group, member: Member) -> SyncGroupResponse:
     return SyncGroupResponse(
+        error_code=0,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
         assignment=member.assignment,
+    )
+
+
+def heartbeat_error(error: int, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    """For a member of a consumer group."""
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def undescribed(error: int, group_id: str, state: str = "", message: str | None = None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=(),
     )
 
 
@@ -76,7 +100,7 @@ def refusal(event: GroupRequested, error: int) -> Any:
         case HeartbeatRequest():
             return HeartbeatResponse(error_code=error)
         case ConsumerGroupHeartbeatRequest():
-            return ConsumerGroupHeartbeatResponse(error_code=error)
+            return heartbeat_error(error)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error_code=error)
         case OffsetCommitRequest():

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from kohort.config import Config
+from kohort.coordinator.classic.responses import heartbeat_error
 from kohort.coordinator.consumer.checks import (
     Refusal,
     check_epoch,
@@ -36,7 +37,6 @@ from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, e
 from kohort.coordinator.consumer.leave import Departures
 from kohort.coordinator.consumer.members import Members
 from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition
-from kohort.coordinator.consumer.responses import heartbeat_error
 from kohort.coordinator.consumer.soft_state import SESSION, RunningMember
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.migration.conversion import Conversions

@@ -24,10 +24,11 @@ librdkafka begins with the newer assignment when the older acknowledgement is an
 
 from __future__ import annotations
 
+from kohort.coordinator.classic.responses import heartbeat_error
 from kohort.coordinator.consumer.classic_fields import is_classic, session_timeout_of
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation
-from kohort.coordinator.consumer.responses import heartbeat_answer, heartbeat_error
+from kohort.coordinator.consumer.responses import heartbeat_answer
 from kohort.coordinator.consumer.soft_state import ASSIGN, HOLD, RunningConsumers, RunningMember
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.migration.classic_side import must_rejoin

@@ -45,15 +45,12 @@ def heartbeat_answer(
             )
         )
     return ConsumerGroupHeartbeatResponse(
+        error_code=0,
         member_id=member_id,
         member_epoch=epoch,
         heartbeat_interval_ms=interval_ms,
         assignment=assignment,
     )
-
-
-def heartbeat_error(error: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
 def state_name(group: ConsumerGroup) -> str:
@@ -63,6 +60,19 @@ def state_name(group: ConsumerGroup) -> str:
     if group.epoch > group.assignment_epoch:
         return "Assigning"
     return "Stable" if all(group.is_reconciled(member_id) for member_id in group.members) else "Reconciling"
+
+
+def undescribed_consumer_group(error: ErrorCode, group_id: str, message: str | None = None) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
 
 
 def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedConsumerGroup:
@@ -86,6 +96,7 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedC
             )
         )
     return DescribedConsumerGroup(
+        error_code=0,
         group_id=group.group_id,
         group_state=state_name(group),
         group_epoch=group.epoch,

@@ -121,10 +121,13 @@ class MixedGroups:
         self._running.deadlines.set((SYNC, group.group_id, member_id), now + value.rebalance_timeout_ms)
         self._members.arm_session(group, member_id, now)
         response = JoinGroupResponse(
+            error_code=0,
             generation_id=state.member_epoch,
             protocol_type=CONSUMER_PROTOCOL,
             protocol_name=protocols_of(value)[0][0],
+            leader="",
             member_id=member_id,
+            members=(),
         )
         self._reply(event, response)
         self._members.wake(group, now)
@@ -162,6 +165,7 @@ class MixedGroups:
         _, metadata = protocols_of(group.members[request.member_id])[0]
         assigned = group.state_of(request.member_id).assigned
         response = SyncGroupResponse(
+            error_code=0,
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
             assignment=assignment_for(assigned, self._consumers.topics, metadata),
@@ -206,7 +210,7 @@ class MixedGroups:
         if leaving:
             self._departures.remove(group, tuple(leaving), now, f"{len(leaving)} left")
         if event.version >= 3:
-            response = LeaveGroupResponse(members=members)
+            response = LeaveGroupResponse(error_code=0, members=members)
         else:
             response = LeaveGroupResponse(error_code=members[0].error_code)
         self._reply(event, response)

@@ -234,7 +234,7 @@ class Offsets:
                 results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=refused))
             topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=tuple(results)))
         self._note_deleted(request.group_id, deleted, f"{event.client.client_id} of {event.client.host} asked for it")
-        return self._reply(event, OffsetDeleteResponse(topics=tuple(topics)))
+        return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
 
     def delete_all(self, group_id: str) -> None:
         for topic, partition in self._hard.offsets.get(group_id, {}):

@@ -58,13 +58,16 @@ def response_of(request: type) -> type:
     return found
 
 
-def decoded(asked: Asked, frame: bytes) -> tuple[int, Any]:
-    """The correlation id and the response. Raises ProtocolError."""
+def decoded(asked: Asked, frame: bytes) -> Any:
+    """The response. Raises ProtocolError, and Violation if it answers another request."""
     kind = response_of(type(asked.request))
     schema = schema_of(kind)
     assert schema.api_key is not None
     found, start = read_response_header(frame, flexible=asked.version in schema.flexible, api_key=schema.api_key)
-    return found, decode(kind, asked.version, frame, start)
+    if found != asked.correlation_id:
+        text = f"{found}, expected {asked.correlation_id} ({asked.request})"
+        raise Violation("answers in the order of the requests", text)
+    return decode(kind, asked.version, frame, start)
 
 
 class Onlooker:
@@ -240,13 +243,9 @@ class Onlooker:
         if int.from_bytes(data[:4], "big") != len(frame):
             raise Violation("answers are whole frames", f"{len(frame)} bytes")
         try:
-            found, response = decoded(asked, frame)
+            return [(link, asked, decoded(asked, frame))]
         except ProtocolError as error:
             raise Violation("answers can be read", f"{asked.request}: {error}") from error
-        if found != asked.correlation_id:
-            text = f"{found}, expected {asked.correlation_id} ({asked.request})"
-            raise Violation("answers in the order of the requests", text)
-        return [(link, asked, response)]
 
     def _check_promise(self, broker: Broker, link: Link, asked: Asked, response: Any, now: Millis) -> None:
         match request := asked.request:

@@ -99,7 +99,7 @@ class Meter:
             link = self._links.get(release.connection)
             if link is not None:
                 asked = link.outstanding.popleft()
-                found.append((link, asked, decoded(asked, data[4:])[1]))
+                found.append((link, asked, decoded(asked, data[4:])))
         return found
 
     def turn_ends(self, turn: Turn) -> None:

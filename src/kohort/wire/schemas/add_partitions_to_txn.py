@@ -20,7 +20,7 @@ class AddPartitionsToTxnRequest:
 @message()
 class AddPartitionsToTxnPartitionResult:
     partition_index: int = field("int32")
-    partition_error_code: int = field("int16", default=0)
+    partition_error_code: int = field("int16")
 
 
 @message()

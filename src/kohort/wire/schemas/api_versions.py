@@ -35,7 +35,7 @@ class FinalizedFeatureKey:
 
 @message(api_key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     api_keys: tuple[ApiVersion, ...] = field([ApiVersion])
     throttle_time_ms: int = field("int32", "1+", default=0)
     supported_features: tuple[SupportedFeatureKey, ...] = field([SupportedFeatureKey], "3+", tag=0, default=())

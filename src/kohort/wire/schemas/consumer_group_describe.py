@@ -39,14 +39,14 @@ class DescribedConsumerGroupMember:
 
 @message()
 class DescribedConsumerGroup:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default=None)
     group_id: str = field("string")
-    group_state: str = field("string", default="")
-    group_epoch: int = field("int32", default=0)
-    assignment_epoch: int = field("int32", default=0)
-    assignor_name: str = field("string", default="")
-    members: tuple[DescribedConsumerGroupMember, ...] = field([DescribedConsumerGroupMember], default=())
+    group_state: str = field("string")
+    group_epoch: int = field("int32")
+    assignment_epoch: int = field("int32")
+    assignor_name: str = field("string")
+    members: tuple[DescribedConsumerGroupMember, ...] = field([DescribedConsumerGroupMember])
     authorized_operations: int = field("int32", default=-2147483648)
 
 

@@ -37,10 +37,10 @@ class HeartbeatAssignment:
 @message(api_key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse:
     throttle_time_ms: int = field("int32", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default=None)
     member_id: str | None = field("string", nullable="0+", default=None)
-    member_epoch: int = field("int32", default=0)
-    heartbeat_interval_ms: int = field("int32", default=0)
+    member_epoch: int = field("int32")
+    heartbeat_interval_ms: int = field("int32")
     assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable="0+", default=None)
     """All partitions that the member may own now; null if unchanged since the last answer."""

@@ -27,7 +27,7 @@ class CreatePartitionsRequest:
 @message()
 class CreatePartitionsTopicResult:
     name: str = field("string")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default=None)
 
 

@@ -44,7 +44,7 @@ class CreatableTopicConfigs:
 class CreatableTopicResult:
     name: str = field("string")
     topic_id: Uuid = field("uuid", "7+", default=NO_UUID)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default="")
     topic_config_error_code: int = field("int16", "5+", tag=0, default=0)
     num_partitions: int = field("int32", "5+", default=-1)

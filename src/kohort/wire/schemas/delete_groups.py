@@ -11,7 +11,7 @@ class DeleteGroupsRequest:
 @message()
 class DeletableGroupResult:
     group_id: str = field("string")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
 
 
 @message(api_key=42, versions="0-2", flexible="2+")

@@ -25,7 +25,7 @@ class DeleteRecordsRequest:
 class DeleteRecordsPartitionResult:
     partition_index: int = field("int32")
     low_watermark: int = field("int64")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
 
 
 @message()

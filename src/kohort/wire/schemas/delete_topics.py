@@ -20,7 +20,7 @@ class DeleteTopicsRequest:
 class DeletableTopicResult:
     name: str | None = field("string", nullable="6+", default="")
     topic_id: Uuid = field("uuid", "6+", default=NO_UUID)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", "5+", nullable="5+", default=None)
 
 

@@ -22,7 +22,7 @@ class DescribeClusterBroker:
 @message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse:
     throttle_time_ms: int = field("int32", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default=None)
     endpoint_type: int = field("int8", "1+", default=1)
     cluster_id: str = field("string")

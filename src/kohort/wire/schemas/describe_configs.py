@@ -28,9 +28,9 @@ class DescribeConfigsSynonym:
 class DescribeConfigsResourceResult:
     name: str = field("string")
     value: str | None = field("string", nullable="0+", default="")
-    read_only: bool = field("bool", default=False)
+    read_only: bool = field("bool")
     config_source: int = field("int8", default=-1)
-    is_sensitive: bool = field("bool", default=False)
+    is_sensitive: bool = field("bool")
     synonyms: tuple[DescribeConfigsSynonym, ...] = field([DescribeConfigsSynonym])
     config_type: int = field("int8", "3+", default=0)
     documentation: str | None = field("string", "3+", nullable="3+", default="")
@@ -38,7 +38,7 @@ class DescribeConfigsResourceResult:
 
 @message()
 class DescribeConfigsResult:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default="")
     resource_type: int = field("int8")
     resource_name: str = field("string")

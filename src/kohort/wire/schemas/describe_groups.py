@@ -26,13 +26,13 @@ class DescribedGroupMember:
 
 @message()
 class DescribedGroup:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", "6+", nullable="6+", default=None)
     group_id: str = field("string")
-    group_state: str = field("string", default="")
-    protocol_type: str = field("string", default="")
-    protocol_data: str = field("string", default="")
-    members: tuple[DescribedGroupMember, ...] = field([DescribedGroupMember], default=())
+    group_state: str = field("string")
+    protocol_type: str = field("string")
+    protocol_data: str = field("string")
+    members: tuple[DescribedGroupMember, ...] = field([DescribedGroupMember])
     authorized_operations: int = field("int32", "3+", default=-2147483648)
     explanation: bytes = field("bytes", "5+", tag=OWN_TAGS + 1, default=b"")
     """The state of the running rebalance as JSON. Empty unless requested."""

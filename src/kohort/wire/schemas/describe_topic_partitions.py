@@ -23,7 +23,7 @@ class DescribeTopicPartitionsRequest:
 
 @message()
 class DescribeTopicPartitionsResponsePartition:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     partition_index: int = field("int32")
     leader_id: int = field("int32")
     leader_epoch: int = field("int32", default=-1)
@@ -31,12 +31,12 @@ class DescribeTopicPartitionsResponsePartition:
     isr_nodes: tuple[int, ...] = field(["int32"])
     eligible_leader_replicas: tuple[int, ...] | None = field(["int32"], nullable="0+", default=None)
     last_known_elr: tuple[int, ...] | None = field(["int32"], nullable="0+", default=None)
-    offline_replicas: tuple[int, ...] = field(["int32"], default=())
+    offline_replicas: tuple[int, ...] = field(["int32"])
 
 
 @message()
 class DescribeTopicPartitionsResponseTopic:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     name: str | None = field("string", nullable="0+", default="")
     topic_id: Uuid = field("uuid")
     is_internal: bool = field("bool", default=False)

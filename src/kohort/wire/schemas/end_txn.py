@@ -14,4 +14,4 @@ class EndTxnRequest:
 @message(api_key=26, versions="0-4", flexible="3+")
 class EndTxnResponse:
     throttle_time_ms: int = field("int32", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")

@@ -92,7 +92,7 @@ class AbortedTransaction:
 @message()
 class PartitionData:
     partition_index: int = field("int32")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     high_watermark: int = field("int64")
     last_stable_offset: int = field("int64", default=-1)
     log_start_offset: int = field("int64", "5+", default=-1)

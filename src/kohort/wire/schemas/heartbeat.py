@@ -14,4 +14,4 @@ class HeartbeatRequest:
 @message(api_key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse:
     throttle_time_ms: int = field("int32", "1+", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")

@@ -25,7 +25,7 @@ class IncrementalAlterConfigsRequest:
 
 @message()
 class AlterConfigsResourceResponse:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+", default="")
     resource_type: int = field("int8")
     resource_name: str = field("string")

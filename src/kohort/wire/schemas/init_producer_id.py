@@ -16,7 +16,7 @@ class InitProducerIdRequest:
 @message(api_key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse:
     throttle_time_ms: int = field("int32", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     producer_id: int = field("int64", default=-1)
     producer_epoch: int = field("int16")
     ongoing_txn_producer_id: int = field("int64", "6+", default=-1)

@@ -27,5 +27,5 @@ class MemberResponse:
 @message(api_key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse:
     throttle_time_ms: int = field("int32", "1+", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     members: tuple[MemberResponse, ...] = field([MemberResponse], "3+", default=())

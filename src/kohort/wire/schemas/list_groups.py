@@ -20,5 +20,5 @@ class ListedGroup:
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse:
     throttle_time_ms: int = field("int32", "1+", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     groups: tuple[ListedGroup, ...] = field([ListedGroup])

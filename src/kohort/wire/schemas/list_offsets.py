@@ -27,7 +27,7 @@ class ListOffsetsRequest:
 @message()
 class ListOffsetsPartitionResponse:
     partition_index: int = field("int32")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     timestamp: int = field("int64", default=-1)
     offset: int = field("int64", default=-1)
     leader_epoch: int = field("int32", "4+", default=-1)

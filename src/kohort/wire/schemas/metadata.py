@@ -27,7 +27,7 @@ class MetadataResponseBroker:
 
 @message()
 class MetadataResponsePartition:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     partition_index: int = field("int32")
     leader_id: int = field("int32")
     leader_epoch: int = field("int32", "7+", default=-1)
@@ -38,11 +38,11 @@ class MetadataResponsePartition:
 
 @message()
 class MetadataResponseTopic:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     name: str | None = field("string", nullable="12+", default="")
     topic_id: Uuid = field("uuid", "10+", default=NO_UUID)
     is_internal: bool = field("bool", "1+", default=False)
-    partitions: tuple[MetadataResponsePartition, ...] = field([MetadataResponsePartition], default=())
+    partitions: tuple[MetadataResponsePartition, ...] = field([MetadataResponsePartition])
     topic_authorized_operations: int = field("int32", "8+", default=-2147483648)
 
 

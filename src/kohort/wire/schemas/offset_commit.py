@@ -31,7 +31,7 @@ class OffsetCommitRequest:
 @message()
 class OffsetCommitResponsePartition:
     partition_index: int = field("int32")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
 
 
 @message()

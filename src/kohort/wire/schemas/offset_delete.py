@@ -23,7 +23,7 @@ class OffsetDeleteRequest:
 @message()
 class OffsetDeleteResponsePartition:
     partition_index: int = field("int32")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
 
 
 @message()
@@ -34,6 +34,6 @@ class OffsetDeleteResponseTopic:
 
 @message(api_key=47, versions="0")
 class OffsetDeleteResponse:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     throttle_time_ms: int = field("int32", default=0)
     topics: tuple[OffsetDeleteResponseTopic, ...] = field([OffsetDeleteResponseTopic])

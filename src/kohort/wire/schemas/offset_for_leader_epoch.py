@@ -24,7 +24,7 @@ class OffsetForLeaderEpochRequest:
 
 @message()
 class EpochEndOffset:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     partition: int = field("int32")
     leader_epoch: int = field("int32", default=-1)
     end_offset: int = field("int64", default=-1)

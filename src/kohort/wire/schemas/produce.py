@@ -39,7 +39,7 @@ class LeaderIdAndEpoch:
 @message()
 class PartitionProduceResponse:
     index: int = field("int32")
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     base_offset: int = field("int64")
     log_append_time_ms: int = field("int64", default=-1)
     log_start_offset: int = field("int64", "5+", default=-1)

@@ -10,7 +10,7 @@ class SaslAuthenticateRequest:
 
 @message(api_key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     error_message: str | None = field("string", nullable="0+")
     auth_bytes: bytes = field("bytes")
     session_lifetime_ms: int = field("int64", "1+", default=0)

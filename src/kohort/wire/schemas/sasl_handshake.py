@@ -10,5 +10,5 @@ class SaslHandshakeRequest:
 
 @message(api_key=17, versions="0-1", flexible="none")
 class SaslHandshakeResponse:
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     mechanisms: tuple[str, ...] = field(["string"])

@@ -23,7 +23,7 @@ class SyncGroupRequest:
 @message(api_key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse:
     throttle_time_ms: int = field("int32", "1+", default=0)
-    error_code: int = field("int16", default=0)
+    error_code: int = field("int16")
     protocol_type: str | None = field("string", "5+", nullable="5+", default=None)
     protocol_name: str | None = field("string", "5+", nullable="5+", default=None)
     assignment: bytes = field("bytes")
