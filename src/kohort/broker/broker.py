@@ -165,8 +165,9 @@ class Broker:
 
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
         """Answer the requests that `data` (frames with their lengths) begins with, as long as answering is all that
-        they need. Returns the answers, and the size of these requests in bytes. To be called only while no turn is
-        under way and nothing waits for one."""
+        they need. Returns the answers, and the size of these requests in bytes.
+
+        To be called only while no turn is under way and nothing waits for one."""
         connection = self._connections.get(connection_id)
         if connection is None or connection.closing or connection.parked is not None or connection.backlog:
             return NOTHING
@@ -247,9 +248,9 @@ class Broker:
             self._settle()
 
     def _serve_last_leaves(self, connection: Connection, waiting: list[bytes]) -> None:
-        """Handle the LeaveGroup requests of a closed connection. A client that closes while it joins sends a LeaveGroup
-        behind its JoinGroup. If that LeaveGroup were dropped, the member would delay the others until its session ends.
-        The answers are dropped."""
+        """Handle the LeaveGroup requests of a closed connection. A client that closes while it joins sends a
+        LeaveGroup behind its JoinGroup. If that LeaveGroup were dropped, the member would delay the others until its
+        session ends. The answers are dropped."""
         for frame in waiting:
             if int.from_bytes(frame[:2], "big") == LEAVE_GROUP.key and connection.parked is None and not self._stopping:
                 self._handle(connection, frame)

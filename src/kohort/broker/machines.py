@@ -39,8 +39,9 @@ class StateMachines:
         return number
 
     def ask(self, number: int, event: Event, awaited: RequestId | None = None) -> Any:
-        """Let a machine take a step. Returns the body of the reply to `awaited`; None when it was parked. Replies to
-        other requests are collected in the turn."""
+        """Let a machine take a step. Returns the body of the reply to `awaited`; None when it was parked.
+
+        Replies to other requests are collected in the turn."""
         turn = self._turn
         machine = self._machines[number]
         effects = machine.step(event, turn.now)

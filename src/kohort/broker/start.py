@@ -46,8 +46,9 @@ def replay(state: BrokerState) -> None:
 
 
 def newest_records(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
-    """The newest record of each key of a log, in the log's order, with its timestamp. These logs are compacted by key,
-    so earlier records of a key need not be applied."""
+    """The newest record of each key of a log, in the log's order, with its timestamp.
+
+    These logs are compacted by key, so earlier records of a key need not be applied."""
     newest: dict[bytes | None, tuple[bytes | None, int]] = {}
     while batches := state.storage.read(log, offset, READ_BYTES):
         for batch in batches:

@@ -90,8 +90,9 @@ class TurnSchedule:
             self._plan()
 
     def at_once(self, connection: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
-        """Answers to requests that need no turn, and how many bytes of `data` these requests are. None while a turn is
-        under way or an awaited one is due: what came before is answered before."""
+        """Answers to requests that need no turn, and how many bytes of `data` these requests are.
+
+        None while a turn is under way or an awaited one is due: what came before is answered before."""
         if self._awaited or self._running or self._stopped:
             return b"", 0
         return self._broker.at_once(connection, data, now)

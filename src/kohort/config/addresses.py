@@ -21,8 +21,9 @@ class Address(NamedTuple):
 
 
 def addresses(name: str, text: str) -> list[Address]:
-    """The addresses of a comma separated list; `name` is the setting that an error blames. Also takes Kafka's notation
-    PLAINTEXT://HOST:PORT; CONTROLLER://… is skipped."""
+    """The addresses of a comma separated list; `name` is the setting that an error blames.
+
+    Also takes Kafka's notation PLAINTEXT://HOST:PORT; CONTROLLER://… is skipped."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         protocol, slashes, rest = part.rpartition("://")

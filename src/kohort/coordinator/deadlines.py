@@ -31,8 +31,9 @@ class Deadline:
         self.when = when
 
     def postpone(self, when: Millis) -> bool:
-        """Move it to a later time or keep it; the last result of `Deadlines.next` is still early enough. False, and
-        nothing changed, if it is no longer armed or would become earlier."""
+        """Move it to a later time or keep it; the last result of `Deadlines.next` is still early enough.
+
+        False, and nothing changed, if it is no longer armed or would become earlier."""
         if when < self.when:
             return False
         self.when = when
@@ -110,8 +111,9 @@ class Deadlines(Generic[K]):
         return None
 
     def pop_due(self, now: Millis) -> K | None:
-        """The key with the earliest deadline, which is cleared; None if no deadline is due. One deadline at a time,
-        because serving it may move or clear other due deadlines."""
+        """The key with the earliest deadline, which is cleared; None if no deadline is due.
+
+        One deadline at a time, because serving it may move or clear other due deadlines."""
         when = self.next()
         if when is None or when > now:
             return None

@@ -134,8 +134,9 @@ def regex_record(group: str, regex: str, value: ConsumerGroupRegularExpressionVa
 
 
 def parse(record: Record) -> tuple[Any, Any] | None:
-    """Key and value (None for a tombstone). None for an unknown type and for type 4, which Kafka abandoned. Raises
-    ProtocolError for a known type with an unknown version or broken bytes."""
+    """Key and value (None for a tombstone). None for an unknown type and for type 4, which Kafka abandoned.
+
+    Raises ProtocolError for a known type with an unknown version or broken bytes."""
     if len(record.key) < 2:
         raise ProtocolError("a record key of less than two bytes")
     kind = int.from_bytes(record.key[:2], "big", signed=True)

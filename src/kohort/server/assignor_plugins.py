@@ -77,6 +77,7 @@ def names() -> list[str]:
 
 def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """The objects behind the entry points by name, those installed unless given; and what went wrong with the others.
+
     If two packages use the same name, neither is loaded: the order of `sys.path` must not decide."""
     entries = sorted(installed() if found is None else found, key=lambda entry: (entry.name, entry.value))
     names = [entry.name for entry in entries]
@@ -95,8 +96,9 @@ def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object
 
 
 def serving(config: Config) -> tuple[Mapping[str, Assignor], tuple[str, ...]]:
-    """The assignors that group.consumer.assignors names, in its order; and why some of them cannot serve. Only packages
-    that the setting names are imported, or all with its "*". Raises ConfigError for an unknown name."""
+    """The assignors that group.consumer.assignors names, in its order; and why some of them cannot serve.
+
+    Only packages that the setting names are imported, or all with its "*". Raises ConfigError for an unknown name."""
     listed = assignor_names(config)
     entries = [entry for entry in installed() if OF_PACKAGES in listed or entry.name in listed]
     plugins, failures = load(entries)

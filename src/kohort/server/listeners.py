@@ -98,8 +98,9 @@ class Listener:
 
 
 def advertised(told: Sequence[Address], bound: Sequence[Address]) -> list[Address]:
-    """The addresses that clients get: the advertised listeners, or else those of the listeners. For a listener on all
-    addresses that is this machine's name if it can be resolved, or else 127.0.0.1."""
+    """The addresses that clients get: the advertised listeners, or else those of the listeners.
+
+    For a listener on all addresses that is this machine's name if it can be resolved, or else 127.0.0.1."""
     if told:
         return [
             Address(address.host, address.port if address.port > 0 else listening.port)

@@ -73,8 +73,9 @@ class TurnLoop:
         self._schedule.wake()
 
     async def control(self, event: Arrived | None, check: Callable[[], None] = lambda: None) -> None:
-        """Let the broker handle `event` (None: take a turn); returns when its turn is durable and released. `check`
-        runs right before the turn and raises ValueError if the event makes no sense then."""
+        """Let the broker handle `event` (None: take a turn); returns when its turn is durable and released.
+
+        `check` runs right before the turn and raises ValueError if the event makes no sense then."""
         if self._stopped:
             raise ConnectionAbortedError("the server has stopped")
         done: asyncio.Future[None] = self._loop.create_future()

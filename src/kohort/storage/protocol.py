@@ -146,13 +146,15 @@ class Storage(Protocol):
         """One log; None if it does not exist. Costs no read."""
 
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
-        """Batches in order, from the batch with `offset` (or the next one after it) on. Stops before `max_bytes` would
-        be passed, but always returns the first batch. Empty at the end of the log or for an unknown log. The first
-        batch may begin below `offset`: a client skips those records itself."""
+        """Batches in order, from the batch with `offset` (or the next one after it) on.
+
+        Stops before `max_bytes` would be passed, but always returns the first batch. Empty at the end of the log or
+        for an unknown log. The first batch may begin below `offset`: a client skips those records itself."""
 
     def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
-        """Descriptions of the batches in order, from the batch with `offset` on, without reading their data. Consume it
-        before the next `commit`."""
+        """Descriptions of the batches in order, from the batch with `offset` on, without reading their data.
+
+        Consume it before the next `commit`."""
 
     def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
         """The first batch, by offset, whose max_timestamp is at or after `timestamp` (milliseconds)."""

@@ -135,8 +135,9 @@ def read_header(data: bytes, position: int = 0) -> BatchHeader:
 
 
 def split_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader, bytes]]:
-    """The whole batches in `data`. A partial one at the end raises CorruptBatch; with `strict=False` it is dropped,
-    since a fetch may end in one."""
+    """The whole batches in `data`.
+
+    A partial one at the end raises CorruptBatch; with `strict=False` it is dropped, since a fetch may end in one."""
     return [(header, data[start : start + header.size]) for header, start in find_batches(data, strict=strict)]
 
 

@@ -105,8 +105,9 @@ class _DecoderWriter:
         self.code.line(f"{targets} = {unpacker}(buf, pos); pos += {struct.size}")
 
     def struct(self, cls: type) -> str:
-        """Read a struct's fields into variables. Returns the expression that builds it, to be used after `flush`. Pass
-        all fields up to the last present one by position, defaults included: the fastest call."""
+        """Read a struct's fields into variables. Returns the expression that builds it, to be used after `flush`.
+
+        Pass all fields up to the last present one by position, defaults included: the fastest call."""
         arguments: dict[str, str] = {}
         for field in fields_of(cls, self.version):
             arguments[field.name] = self.value(field, field.type, self.version in field.nullable)

@@ -36,8 +36,10 @@ class RequestHeaderView(NamedTuple):
 
 
 class BadLength(ProtocolError):
-    """A frame whose length is negative or above the limit: the rest of the stream is unreadable. `frames` are the valid
-    ones before it in the same piece. The caller may serve them before it closes the connection, as Kafka does."""
+    """A frame whose length is negative or above the limit: the rest of the stream is unreadable.
+
+    `frames` are the valid ones before it in the same piece. The caller may serve them before it closes the connection,
+    as Kafka does."""
 
     def __init__(self, length: int, max_bytes: int, frames: list[bytes]) -> None:
         super().__init__(f"frame of {length} bytes (the limit is {max_bytes})")

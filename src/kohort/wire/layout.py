@@ -55,8 +55,9 @@ def smallest_size(wire_type: Any, version: int, flexible: bool, nullable: bool =
 
 
 def row_format(cls: type, version: int) -> str | None:
-    """The Struct format of a struct of fixed size (tagged fields apart), or None. Its fields must be the first ones of
-    the class, so that a row's values can be passed by position."""
+    """The Struct format of a struct of fixed size (tagged fields apart), or None.
+
+    Its fields must be the first ones of the class, so that a row's values can be passed by position."""
     fields = fields_of(cls, version)
     if not fields or fields != list(schema_of(cls).fields[: len(fields)]) or tagged_fields_of(cls, version):
         return None

@@ -185,8 +185,9 @@ def are_tiled(data: bytes, count: int) -> bool:
 
 
 def moved_records(data: bytes, position: int, later: int, further: int) -> list[bytes]:
-    """The records from `position` on, with deltas shifted for an earlier base timestamp and a lower base offset. Raises
-    IndexError if they are truncated."""
+    """The records from `position` on, with deltas shifted for an earlier base timestamp and a lower base offset.
+
+    Raises IndexError if they are truncated."""
     if later == 0 == further:
         return [data[position:]]
     parts: list[bytes] = []

@@ -117,8 +117,9 @@ def field(
     default: Any = _UNSET,
     compact: bool = True,
 ) -> Any:
-    """Declare a field of a message. `nullable` is the range of versions in which the value may be null. `compact=False`
-    keeps the plain length prefix in flexible versions too; only a request header's client id does."""
+    """Declare a field of a message. `nullable` is the range of versions in which the value may be null.
+
+    `compact=False` keeps the plain length prefix in flexible versions too; only a request header's client id does."""
     return _Declared(type, versions, nullable, tag, default, compact)
 
 
@@ -126,9 +127,11 @@ def field(
 def message(
     *, versions: str | None = None, flexible: str = "none", api_key: int | None = None
 ) -> Callable[[type[_T]], type[_T]]:
-    """Make a frozen message class from a schema table. `versions` are the valid versions of a top-level message (nested
-    structs have none of their own), `flexible` those with compact types and tagged fields (KIP-482), `api_key` the key
-    of a request or response. Every instance is immutable, compares by value, and is built with keyword arguments."""
+    """Make a frozen message class from a schema table.
+
+    `versions` are the valid versions of a top-level message (nested structs have none of their own), `flexible`
+    those with compact types and tagged fields (KIP-482), `api_key` the key of a request or response.
+    Every instance is immutable, compares by value, and is built with keyword arguments."""
 
     def build(table: type[_T]) -> type[_T]:
         annotations = table.__annotations__

@@ -152,8 +152,9 @@ class DirtyPart:
         self.all_counted = False
 
     def due(self, partition: Partition, storage: Storage, now: int) -> Compaction | None:
-        """A pass, if enough is dirty (min.cleanable.dirty.ratio of the log's bytes) or tombstones may go. Counts a
-        limited number of batches; while there are more, `all_counted` is false: call again."""
+        """A pass, if enough is dirty (min.cleanable.dirty.ratio of the log's bytes) or tombstones may go.
+
+        Counts a limited number of batches; while there are more, `all_counted` is false: call again."""
         settings = partition.settings
         if not settings.compact:
             return None

@@ -197,8 +197,9 @@ class Partition:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, *, whole_first: bool = True) -> tuple[bytes, ...]:
-        """Whole batches from the one that holds `offset` on, up to the high watermark. The first one even when it is
-        larger than `max_bytes` (KIP-74), unless `whole_first` is False."""
+        """Whole batches from the one that holds `offset` on, up to the high watermark.
+
+        The first one even when it is larger than `max_bytes` (KIP-74), unless `whole_first` is False."""
         if not self.start_offset <= offset < self.high_watermark:
             return ()
         batches = self._storage.read(self.log, offset, max_bytes)
@@ -270,8 +271,9 @@ class Partition:
         return epochs[max(index, 0)][0]
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch at or below `epoch` and the offset after its last record; (-1, -1) for a future epoch. For
-        an epoch older than all in the log: that epoch, and where the oldest begins
+        """The largest epoch at or below `epoch` and the offset after its last record; (-1, -1) for a future epoch.
+
+        For an epoch older than all in the log: that epoch, and where the oldest begins
         (LeaderEpochFileCache.endOffsetFor)."""
         if epoch == self.leader_epoch:
             return epoch, self.high_watermark
@@ -310,8 +312,9 @@ class Partition:
 
 
 def readable_records(batch: StoredBatch) -> list[Record] | None:
-    """The records of a stored batch; None when they cannot be read. Validation walks over most records without reading
-    them, so a client can have stored bytes that are no records."""
+    """The records of a stored batch; None when they cannot be read.
+
+    Validation walks over most records without reading them, so a client can have stored bytes that are no records."""
     try:
         return decode_records(batch.data, max_bytes=MAX_STORED_BYTES)
     except ProtocolError:
@@ -329,8 +332,9 @@ class Search:
         self._left = SEARCHED
 
     def found(self, batch: StoredBatch, timestamp: int | None, first_offset: int) -> Located | None:
-        """The first record from `first_offset` on at or after `timestamp`; for None, the first of the newest. If the
-        records cannot be read, the batch's last offset and newest time replace them. Raises SearchedEnough."""
+        """The first record from `first_offset` on at or after `timestamp`; for None, the first of the newest.
+
+        If the records cannot be read, the batch's last offset and newest time replace them. Raises SearchedEnough."""
         if self._left <= 0:
             raise SearchedEnough
         header = read_header(batch.data)

@@ -198,9 +198,10 @@ def _place_light(
 
 
 def _even_out(scales: _Scales, relieve: Callable[[int], int | None]) -> None:
-    """Move single indexed, from the heaviest member first, until no move is worth it. Each move lowers the sum of the
-    squares, so the loop ends. A move can make another one possible, so all members are tried again until none moves
-    anything."""
+    """Move single indexed, from the heaviest member first, until no move is worth it.
+
+    Each move lowers the sum of the squares, so the loop ends. A move can make another one possible, so all members are
+    tried again until none moves anything."""
     left = MAX_MOVES
     moved = True
     while moved:

@@ -195,9 +195,10 @@ def _share(indexed: GroupIndex, members: Sequence[int], of_member: list[list[int
 
 
 def _undo_needless(owners: list[int], before: list[int], is_near: Callable[[int, int], bool]) -> None:
-    """Undo moves that come from the counting and that balance does not need. A partition goes back to its former owner
-    if that member ended with fewer partitions than the new one. Two partitions are swapped back if each came from the
-    present owner of the other. Neither may cost nearness."""
+    """Undo moves that come from the counting and that balance does not need.
+
+    A partition goes back to its former owner if that member ended with fewer partitions than the new one. Two
+    partitions are swapped back if each came from the present owner of the other. Neither may cost nearness."""
     sizes = Counter(owners)
     moved = [unit for unit, owner in enumerate(before) if owner != NOBODY and owner != owners[unit]]
     found = True

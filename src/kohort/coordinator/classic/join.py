@@ -48,9 +48,10 @@ class Joins:
         return self._join_new(group, event, protocols, now)
 
     def _has_room(self, group: Group, request: JoinGroupRequest) -> bool:
-        """True if group.max.size lets a member join (J26). During a rebalance only members that have rejoined count,
-        because late ones will be removed; late static members stay and count too. A returning static member keeps its
-        place under any member id."""
+        """True if group.max.size lets a member join (J26).
+
+        During a rebalance only members that have rejoined count, because late ones will be removed; late static members
+        stay and count too. A returning static member keeps its place under any member id."""
         limit = self._config.group_max_size
         if group.phase is Phase.EMPTY or request.group_instance_id in group.instances:
             return True

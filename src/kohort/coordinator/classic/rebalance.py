@@ -42,8 +42,9 @@ class Rebalances:
     def start(
         self, group: Group, now: Millis, why: str, member: Member | None = None, *, same_members: bool = False
     ) -> None:
-        """Start a rebalance or continue the running one; it completes when all have joined. `same_members`: no member
-        came or went. The second step of a cooperative rebalance is no sign of a storm."""
+        """Start a rebalance or continue the running one; it completes when all have joined.
+
+        `same_members`: no member came or went. The second step of a cooperative rebalance is no sign of a storm."""
         if group.phase is Phase.PREPARING:
             return self.complete_if_all_joined(group, now)
         self._call_off(group, now)

@@ -259,8 +259,9 @@ class ClassicGroups:
         self._running.deadlines = Deadlines()
 
     def abandon(self, request_id: RequestId, now: Millis) -> None:
-        """The connection of a parked request is closed: the member's session counts again. Its join or sync stays
-        valid: the member returns under its id, fails to sync, or its session ends."""
+        """The connection of a parked request is closed: the member's session counts again.
+
+        Its join or sync stays valid: the member returns under its id, fails to sync, or its session ends."""
         found = self._running.parked.pop(request_id, None)
         if found is None:
             return

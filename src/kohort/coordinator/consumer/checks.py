@@ -67,10 +67,11 @@ def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:
-    """110 for an epoch that is not the member's, unless the member missed the answer with its present epoch (N7). Such
-    a member sends the epoch of its last request, or a later one from an answer. If a heartbeat arrives twice, the copy
-    may raise the epoch once more. Its report may name only partitions that it has or still has to give up: no other
-    member owns those yet."""
+    """110 for an epoch that is not the member's, unless the member missed the answer with its present epoch (N7).
+
+    Such a member sends the epoch of its last request, or a later one from an answer. If a heartbeat arrives twice,
+    the copy may raise the epoch once more. Its report may name only partitions that it has or still has to give up:
+    no other member owns those yet."""
     if epoch == state.member_epoch:
         return None
     if epoch > state.member_epoch:

@@ -162,8 +162,9 @@ class Heartbeats:
         self._answer(event, group, member, state, state, now)
 
     def take(self, event: GroupRequested, now: Millis) -> SteadyAnswer | None:
-        """`heartbeat` when nothing changes and nothing is held. Otherwise None, and nothing has changed. The answer
-        does not last where heartbeats may be held: it depends on the other members and on the time."""
+        """`heartbeat` when nothing changes and nothing is held. Otherwise None, and nothing has changed.
+
+        The answer does not last where heartbeats may be held: it depends on the other members and on the time."""
         group = self._groups.get(event.body.group_id)
         if group is None or not self._changes_nothing(group, event):
             return None

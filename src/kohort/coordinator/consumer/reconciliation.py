@@ -78,10 +78,11 @@ def reconcile(
     subscribed: Container[bytes] | None = None,
     subscription_changed: bool = False,
 ) -> MemberState:
-    """The member after this heartbeat; the same object if nothing has changed. `current_epoch_of`: the epoch of a
-    partition's owner, FREE if there is none. `subscribed`: the ids of the topics that the member subscribes to now;
-    None for all topics of its target. A target from before a change of subscription may have more topics.
-    `subscription_changed`: this heartbeat changed the subscription."""
+    """The member after this heartbeat; the same object if nothing has changed.
+
+    `current_epoch_of`: the epoch of a partition's owner, FREE if there is none. `subscribed`: the ids of the topics
+    that the member subscribes to now; None for all topics of its target. A target from before a change of
+    subscription may have more topics. `subscription_changed`: this heartbeat changed the subscription."""
     match member.state:
         case Reconciliation.STABLE:
             if member.member_epoch == target_epoch:

@@ -123,6 +123,7 @@ Told = dict[str, tuple[Mapping[TopicPartition, int], bytes]]
 
 def stories_of(group: ConsumerGroup, topics: Topics, told: Told) -> tuple[tuple[MemberStory, ...], Told]:
     """All members for the journal, with their partitions as an encoded consumer assignment; and the new `told`.
+
     Encoding takes the time, and most members of a large group have the same partitions as last time."""
     stories, tells = [], {}
     for member_id, member in sorted(group.members.items()):

@@ -330,8 +330,9 @@ class Journal:
         return [Record(key, value) for key, value in records.items()]
 
     def restore(self, value: bytes) -> None:
-        """Take a record of the topic, in the order of the offsets. Raises ValueError if the bytes are not a story. A
-        story that was running when its coordinator stopped is interrupted; the next turn writes it so."""
+        """Take a record of the topic, in the order of the offsets. Raises ValueError if the bytes are not a story.
+
+        A story that was running when its coordinator stopped is interrupted; the next turn writes it so."""
         try:
             story = _decoder().decode(value)
             if not story.outcome:

@@ -127,6 +127,7 @@ def checked(
     configs: Mapping[str, str], former: Mapping[str, str], config: Config, assignors: Container[str], now: Millis
 ) -> dict[str, str]:
     """The new configs of a group as they are to be kept; `now` in milliseconds since 1970. Raises InvalidConfig.
+
     Unchanged values are not checked again, so that they cannot prevent a change of another one. New values are kept in
     their normal form, without leading spaces and zeros."""
     kept = dict(configs)
