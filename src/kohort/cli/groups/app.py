@@ -190,18 +190,13 @@ def _total(lags: list[PartitionLag]) -> int:
 
 def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
     if lags:
-        columns: dict[Column, Callable[[PartitionLag], Cell]] = {
-            Column("GROUP", shrinks=True, repeats=True): lambda _: group.group_id,
-            name("TOPIC"): lambda row: row.topic,
-            number("PARTITION"): lambda row: row.partition,
-            number("CURRENT-OFFSET"): lambda row: row.committed.offset if row.committed else None,
-            number("LOG-END-OFFSET"): lambda row: row.end,
-            number("LAG"): lambda row: row.lag,
-            name("CONSUMER-ID"): lambda row: _who(row)[0],
-            name("HOST"): lambda row: _who(row)[1],
-            name("CLIENT-ID"): lambda row: _who(row)[2],
-        }
-        print_table_of(lags, columns)
+        numbers = map(number, ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"))
+        owner = map(name, ("CONSUMER-ID", "HOST", "CLIENT-ID"))
+        rows = []
+        for row in lags:
+            offset = row.committed.offset if row.committed else None
+            rows.append((group.group_id, row.topic, row.partition, offset, row.end, row.lag, *_who(row)))
+        print_table([Column("GROUP", shrinks=True, repeats=True), name("TOPIC"), *numbers, *owner], rows)
     typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}, total lag {_total(lags)}")
     for holder in sorted({str(row.holder) for row in lags if row.holder}):
         typer.echo(f"{group.group_id}: held by {holder}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import typer
 from rich.console import Console
@@ -17,7 +17,7 @@ from kohort.cli.interrupt import INTERRUPTED, interrupts
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table_of
 from kohort.cli.pipelines.simulate_options import DayOptions, GridOptions, RunOptions, question
 from kohort.simulator.sizing.advice import Advice, Ask, advise
-from kohort.simulator.sizing.plan import Fleet, Line, plan
+from kohort.simulator.sizing.plan import Fleet, Line, Load, plan
 from kohort.simulator.sizing.summary import Cost, costs
 from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.reports.simulation import Progress, SimulationFailed, Stopped, simulate, write
@@ -222,21 +222,26 @@ def _print_advice(advice: Advice) -> None:
         typer.echo(line)
 
 
+class _Row(NamedTuple):
+    line: Line
+    load: Load
+
+
 def _print_fleet(lines: list[Line]) -> None:
     print_table_of(
-        [(line, load) for line in lines for load in line.loads],
+        [_Row(line, load) for line in lines for load in line.loads],
         {
-            name("HOW"): lambda row: row[0].label + (", beyond the largest sample" if row[1].beyond else ""),
-            number("SHARDS"): lambda row: row[1].shards,
-            number("MEMBERS/SHARD"): lambda row: f"{row[1].members_of_a_shard:,.0f}",
-            number("REQUESTS/S"): lambda row: f"{row[1].requests_per_s:,.0f}",
-            number("HEARTBEATS/S"): lambda row: f"{row[1].heartbeats_per_s:,.0f}",
-            number("RECORDS/S"): lambda row: f"{row[1].records_per_s:,.0f}",
-            number("MB/S"): lambda row: f"{row[1].record_bytes_per_s / 1e6:.1f}",
-            number("CORES"): lambda row: f"{row[1].cores:.1f}",
-            number("± %"): lambda row: f"{100 * row[1].spread:.0f}",
-            number("SHARD %"): lambda row: f"{100 * row[1].shard_share:.1f}",
-            number("STATE-GB"): lambda row: f"{row[1].state_bytes / 1e9:.2f}",
+            name("HOW"): lambda row: row.line.label + (", beyond the largest sample" if row.load.beyond else ""),
+            number("SHARDS"): lambda row: row.load.shards,
+            number("MEMBERS/SHARD"): lambda row: f"{row.load.members_of_a_shard:,.0f}",
+            number("REQUESTS/S"): lambda row: f"{row.load.requests_per_s:,.0f}",
+            number("HEARTBEATS/S"): lambda row: f"{row.load.heartbeats_per_s:,.0f}",
+            number("RECORDS/S"): lambda row: f"{row.load.records_per_s:,.0f}",
+            number("MB/S"): lambda row: f"{row.load.record_bytes_per_s / 1e6:.1f}",
+            number("CORES"): lambda row: f"{row.load.cores:.1f}",
+            number("± %"): lambda row: f"{100 * row.load.spread:.0f}",
+            number("SHARD %"): lambda row: f"{100 * row.load.shard_share:.1f}",
+            number("STATE-GB"): lambda row: f"{row.load.state_bytes / 1e9:.2f}",
         },
     )
     typer.echo()

@@ -131,23 +131,7 @@ def compact_table(
     for directory, files in plan(list(table.files()), target_bytes, before_ms):
         if stop():
             break
-        name = uuid.uuid4().hex
-        stage = f"{COMPACTIONS}/{name}"
-        merge([str(table / file.path) for file in files], str(table / stage / "merged"), pieces(files, target_bytes))
-        found = sorted((table / stage / "merged").files(), key=lambda file: file.path)
-        staged = [file for file in found if file.path.endswith(".parquet") and file.path[0] not in "._"]
-        merged = tuple(
-            (f"{stage}/merged/{file.path}", f"compact-{name[:12]}-{number:05d}.parquet")
-            for number, file in enumerate(staged)
-        )
-        replaced = tuple(file.path.rpartition("/")[2] for file in files)
-        aside = f"{stage}/aside" if table.scheme == "file" else None
-        if not lock_held():
-            raise LakeError(f"this compaction of {table} paused for too long, and another one has taken its lock over")
-        swap(table, table / COMPACTIONS / f"{name}.json", Swap(directory, replaced, merged, aside))
-        (table / stage).remove()
-        sizes = sum(file.size for file in files), sum(file.size for file in staged)
-        part = Compacted(1, len(files), len(merged), *sizes)
+        part = _compact_directory(table, directory, files, merge, target_bytes, lock_held)
         on_directory(directory, part)
         done += part
     return done
@@ -172,6 +156,32 @@ def plan(files: Sequence[FileInfo], target_bytes: int, before_ms: float) -> list
 def pieces(files: Sequence[FileInfo], target_bytes: int) -> int:
     """The number of files that these are merged into."""
     return max(1, math.ceil(sum(file.size for file in files) / target_bytes))
+
+
+def _compact_directory(
+    table: HadoopDirectory,
+    directory: str,
+    files: Sequence[FileInfo],
+    merge: Merge,
+    target_bytes: int,
+    lock_held: LockHeld,
+) -> Compacted:
+    name = uuid.uuid4().hex
+    stage = f"{COMPACTIONS}/{name}"
+    merge([str(table / file.path) for file in files], str(table / stage / "merged"), pieces(files, target_bytes))
+    found = sorted((table / stage / "merged").files(), key=lambda file: file.path)
+    staged = [file for file in found if file.path.endswith(".parquet") and file.path[0] not in "._"]
+    merged = tuple(
+        (f"{stage}/merged/{file.path}", f"compact-{name[:12]}-{number:05d}.parquet")
+        for number, file in enumerate(staged)
+    )
+    replaced = tuple(file.path.rpartition("/")[2] for file in files)
+    aside = f"{stage}/aside" if table.scheme == "file" else None
+    if not lock_held():
+        raise LakeError(f"this compaction of {table} paused for too long, and another one has taken its lock over")
+    swap(table, table / COMPACTIONS / f"{name}.json", Swap(directory, replaced, merged, aside))
+    (table / stage).remove()
+    return Compacted(1, len(files), len(merged), sum(file.size for file in files), sum(file.size for file in staged))
 
 
 def _finish_all(table: HadoopDirectory) -> None:

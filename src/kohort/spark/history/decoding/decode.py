@@ -332,8 +332,8 @@ class _Groups:
             MEMBER.field("topics").type,
             held[:, kernels.HAS_TOPICS] == 1,
         )
-        texts = range(kernels.MEMBER, kernels.ASSIGNOR + 2, 2)
-        columns = [_texts(self._source, held, at) for at in texts]
+        ids = kernels.MEMBER, kernels.INSTANCE, kernels.RACK, kernels.CLIENT, kernels.HOST
+        columns = [_texts(self._source, held, at) for at in (*ids, kernels.REGEX, kernels.ASSIGNOR)]
         columns += [number(kernels.REBALANCE_TIMEOUT), number(kernels.SESSION_TIMEOUT), topics]
         return pa.StructArray.from_arrays([*columns, self._owned(0), self._owned(1)], fields=list(MEMBER))
 

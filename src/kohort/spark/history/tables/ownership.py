@@ -69,9 +69,21 @@ def ownership_of(records: GroupRecords) -> Ownership:
     moved = same.copy()
     moved[1:] &= identity[1:] != identity[:-1]
     previous = np.where(same, np.arange(len(order)) - 1, NOTHING)
-    since, until, epoch, protocol, members = (each[order] for each in (since, until, epoch, protocol, members))
-    numbers = groups, topics, partitions, since, until, epoch, protocol, members, moved, previous
-    return Ownership(*numbers, records.lists.topic_names, ids, taken(client_of, client_names))
+    return Ownership(
+        groups=groups,
+        topics=topics,
+        partitions=partitions,
+        since=since[order],
+        until=until[order],
+        epoch=epoch[order],
+        protocol=protocol[order],
+        member=members[order],
+        moved=moved,
+        previous=previous,
+        topic_names=records.lists.topic_names,
+        members=ids,
+        clients=taken(client_of, client_names),
+    )
 
 
 def _owned(records: GroupRecords, protocol: int) -> tuple[tuple[Numbers, ...], tuple[list[Any], ...]]:
