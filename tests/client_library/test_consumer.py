@@ -371,6 +371,8 @@ async def test_fetches_name_the_member(servers: str, topic: str, request: pytest
         assert member.reader.member_epoch == member.epoch == await asyncio.to_thread(described_epoch)
         with pytest.raises(NotOwned, match=f"fetch: not this member's in group {topic}: {topic}-9"):
             await member.fetch({(topic, 9): 0})
+        with pytest.raises(TypeError, match="min_bytes"):
+            member.fetch({(topic, 0): 0}, min_bytes=1)  # type: ignore[call-arg]
 
 
 # -- misuse

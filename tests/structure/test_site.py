@@ -81,6 +81,7 @@ def test_every_public_name_of_the_client_has_its_entry(site: Path) -> None:
         for name in client.__all__
         if f'id="kohort.client.{name}"' not in page and f"<code>{name}</code>" not in page
     ] == []
+    assert 'id="kohort.client.BlockingGroupConsumer.fetch"' in page, "a member without a docstring has no entry"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

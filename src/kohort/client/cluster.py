@@ -11,7 +11,7 @@ A Cluster belongs to one thread. It opens connections on first use.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Self, Unpack
+from typing import Literal, Self
 
 from kohort.client.admin import configs, explanations, groups, topics
 from kohort.client.admin.configs import ConfigEntry, ResourceType
@@ -25,11 +25,10 @@ from kohort.client.records.partition_leaders import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
-    ClusterFetchOptions,
     FetchedPartition,
     Fetching,
     FetchSettings,
-    Isolation,
+    GroupMember,
 )
 from kohort.client.security.security import Security
 from kohort.client.wire.blocking_connection import Connection
@@ -39,6 +38,8 @@ from kohort.wire.errors import ErrorCode
 
 Moment = int | Literal["earliest", "latest", "max-timestamp"]
 """Milliseconds since 1970, or an end of the log."""
+
+Isolation = partition_leaders.Isolation
 
 BROKER_DEFAULT = -1
 ALL = -1
@@ -188,7 +189,15 @@ class Cluster:
         return partition_leaders.produce(self._router, batches, acks)
 
     def fetch(
-        self, positions: Mapping[TopicPartition, int], **options: Unpack[ClusterFetchOptions]
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 1_048_576,
+        isolation: Isolation = "read_uncommitted",
+        as_member: GroupMember | None = None,
     ) -> list[FetchedPartition]:
         """Fetch record batches from a position of each partition; `kohort.client.records` reads them.
 
@@ -197,13 +206,14 @@ class Cluster:
         partition whose leader is moving; the call raises once that has lasted for the api timeout. A partition with an
         `error` is in the list (OFFSET_OUT_OF_RANGE: the position is not in the log). It also lacks the partitions of a
         broker that answers nothing because of a quota. If no broker answers, the call waits as long as they say, and
-        returns nothing after the api timeout. `FetchSettings` has the defaults. Raises KafkaError.
+        returns nothing after the api timeout. Raises KafkaError.
 
         `as_member` reads as a member of a consumer group. kohort then refuses partitions that the member does not own
         at its epoch (docs/wire-extensions.md): FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID or
         GROUP_ID_NOT_FOUND in their `error`. Other brokers do not check, and `fenced` of their answers is False.
         """
-        return self._fetching.fetch(positions, FetchSettings(**options))
+        settings = FetchSettings(max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation, as_member)
+        return self._fetching.fetch(positions, settings)
 
     def next_token(self, topic: str, key: str) -> int:
         """The next fencing token of a key: 1, 2, 3, …; larger than all earlier tokens of this key.
@@ -216,14 +226,23 @@ class Cluster:
         return token_topic.next_token(self._router, topic, key)
 
     def fetch_ahead(
-        self, positions: Mapping[TopicPartition, int], **options: Unpack[ClusterFetchOptions]
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 1_048_576,
+        isolation: Isolation = "read_uncommitted",
+        as_member: GroupMember | None = None,
     ) -> Callable[[], list[FetchedPartition]]:
         """`fetch` in two halves: sends the request, and returns a function that waits for the answer.
 
         So the broker works while the caller does. Until the function has returned, this Cluster may be closed, but not
         called. If more than one request is needed, the function does the whole fetch.
         """
-        return self._fetching.fetch_ahead(positions, FetchSettings(**options))
+        settings = FetchSettings(max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation, as_member)
+        return self._fetching.fetch_ahead(positions, settings)
 
     # -- groups
 

@@ -32,7 +32,7 @@ from kohort.client.consumer.options import ConsumerOptions
 from kohort.client.consumer.ownership import Partitions
 from kohort.client.errors import Closed, Misuse
 from kohort.client.metadata import TopicPartition
-from kohort.client.records.partition_leaders import FetchedPartition, FetchOptions, GroupMember, Isolation
+from kohort.client.records.partition_leaders import FetchedPartition, GroupMember, Isolation
 
 T = TypeVar("T")
 
@@ -67,26 +67,32 @@ class BlockingGroupConsumer:
 
     @property
     def protocol(self) -> str | None:
+        """As GroupConsumer.protocol."""
         return self._inner.protocol
 
     @property
     def member_id(self) -> str:
+        """As GroupConsumer.member_id."""
         return self._inner.member_id
 
     @property
     def epoch(self) -> int:
+        """As GroupConsumer.epoch."""
         return self._inner.epoch
 
     @property
     def owned(self) -> Mapping[TopicPartition, int]:
+        """As GroupConsumer.owned."""
         return self._inner.owned
 
     @property
     def lease_left_ms(self) -> int:
+        """As GroupConsumer.lease_left_ms."""
         return self._inner.lease_left_ms
 
     @property
     def reader(self) -> GroupMember | None:
+        """As GroupConsumer.reader."""
         return self._inner.reader
 
     @property
@@ -97,24 +103,47 @@ class BlockingGroupConsumer:
     # -- what is done; from any thread
 
     def subscribe(self, topics: str | Iterable[str] = (), *, pattern: str | None = None) -> None:
+        """As GroupConsumer.subscribe."""
+
         async def subscribe() -> None:
             self._inner.subscribe(topics, pattern=pattern)
 
         self._do("subscribe", subscribe)
 
     def commit(self, offsets: Mapping[TopicPartition, int | Committed]) -> None:
+        """As GroupConsumer.commit."""
         self._do("commit", lambda: self._inner.commit(offsets))
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
+        """As GroupConsumer.committed."""
         return self._do("committed", lambda: self._inner.committed(partitions))
 
     def offsets(
         self, partitions: Iterable[TopicPartition], at: Any = "latest", *, isolation: Isolation = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
+        """As GroupConsumer.offsets."""
         return self._do("offsets", lambda: self._inner.offsets(partitions, at, isolation=isolation))
 
-    def fetch(self, positions: Mapping[TopicPartition, int], **options: Unpack[FetchOptions]) -> list[FetchedPartition]:
-        return self._do("fetch", lambda: self._inner.fetch(positions, **options))
+    def fetch(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int = 500,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 1_048_576,
+        isolation: Isolation = "read_uncommitted",
+    ) -> list[FetchedPartition]:
+        """As GroupConsumer.fetch."""
+        return self._do(
+            "fetch",
+            lambda: self._inner.fetch(
+                positions,
+                max_wait_ms=max_wait_ms,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+                isolation=isolation,
+            ),
+        )
 
     def close(self, *, leave: bool | None = None) -> None:
         """As GroupConsumer.close; ends the threads. May be called in any thread but those of callbacks, also twice."""

@@ -42,7 +42,7 @@ from kohort.client.consumer.session import ConsumerSession
 from kohort.client.errors import Closed, Misuse, NotOwned, server_error
 from kohort.client.membership.driver import clock_ms
 from kohort.client.metadata import TopicPartition
-from kohort.client.records.partition_leaders import FetchedPartition, FetchOptions, GroupMember, Isolation
+from kohort.client.records.partition_leaders import FetchedPartition, GroupMember, Isolation
 from kohort.client.security.security import Security
 from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
@@ -197,7 +197,13 @@ class GroupConsumer:
         return await self._lookups.run(lambda cluster: cluster.offsets(places, at, isolation=isolation))
 
     async def fetch(
-        self, positions: Mapping[TopicPartition, int], **options: Unpack[FetchOptions]
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int = 500,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 1_048_576,
+        isolation: Isolation = "read_uncommitted",
     ) -> list[FetchedPartition]:
         """Fetch from a position of each partition, which must be owned (else NotOwned); as `Cluster.fetch`.
 
@@ -208,7 +214,16 @@ class GroupConsumer:
         since = self.owned
         await self._check_owned("fetch", positions, since)
         reader = self.reader
-        fetched = await self._fetches.run(lambda cluster: cluster.fetch(positions, as_member=reader, **options))
+        fetched = await self._fetches.run(
+            lambda cluster: cluster.fetch(
+                positions,
+                max_wait_ms=max_wait_ms,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+                isolation=isolation,
+                as_member=reader,
+            )
+        )
         owned = self.owned
         return [
             one

@@ -100,8 +100,15 @@ class Election(Coordinator, Generic[AnyToken]):
     protocol_type = "kohort-election"
 
     def __init__(
-        self, bootstrap_servers: str | Sequence[str], group_id: str, *, token_topic: str | None, **settings: Any
+        self,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str,
+        *,
+        token_topic: str | None,
+        session_timeout_ms: int,
+        **settings: Any,
     ) -> None:
+        settings |= {"session_timeout_ms": session_timeout_ms, "rebalance_timeout_ms": 2 * session_timeout_ms}
         super().__init__(bootstrap_servers, group_id, **settings)
         self.leader_id = ""
         """The member id of the leader, as far as this candidate knows."""
@@ -252,5 +259,6 @@ def lead(
     """
     for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():
         raise ValueError(f"lead: {name} cannot be chosen")
-    settings |= {"session_timeout_ms": session_timeout_ms, "rebalance_timeout_ms": 2 * session_timeout_ms}
-    return Election(bootstrap_servers, group_id, token_topic=token_topic, **settings)
+    return Election(
+        bootstrap_servers, group_id, token_topic=token_topic, session_timeout_ms=session_timeout_ms, **settings
+    )

@@ -91,8 +91,10 @@ class Sharding(Coordinator):
         *,
         capacity: float,
         refresh_ms: int,
+        session_timeout_ms: int,
         **settings: Any,
     ) -> None:
+        settings |= {"session_timeout_ms": session_timeout_ms, "rebalance_timeout_ms": 2 * session_timeout_ms}
         super().__init__(bootstrap_servers, group_id, **settings)
         if not 0 < capacity < inf:
             raise ValueError(f"shards: capacity is {capacity}; it must be a number above 0")
@@ -289,8 +291,15 @@ def shards(
     """
     for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():
         raise ValueError(f"shards: {name} cannot be chosen")
-    settings |= {"session_timeout_ms": session_timeout_ms, "rebalance_timeout_ms": 2 * session_timeout_ms}
-    return Sharding(bootstrap_servers, group_id, items, capacity=capacity, refresh_ms=refresh_ms, **settings)
+    return Sharding(
+        bootstrap_servers,
+        group_id,
+        items,
+        capacity=capacity,
+        refresh_ms=refresh_ms,
+        session_timeout_ms=session_timeout_ms,
+        **settings,
+    )
 
 
 def weighed(items: Weighed) -> dict[str, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypedDict, TypeVar
+from typing import Literal, TypeVar
 
 from kohort.client.errors import ConnectionFailed, KafkaError, ServerError, TimedOut, error_code, server_error
 from kohort.client.metadata import TopicPartition
@@ -186,20 +186,6 @@ def produce(router: Router, batches: Mapping[TopicPartition, bytes], acks: int) 
 
     router.retrying(attempt)
     return stored
-
-
-class FetchOptions(TypedDict, total=False):
-    """The options of a consumer's `fetch`; the defaults are those of `FetchSettings`."""
-
-    max_wait_ms: int
-    max_bytes: int
-    partition_max_bytes: int
-    isolation: Isolation
-
-
-class ClusterFetchOptions(FetchOptions, total=False):
-    min_bytes: int
-    as_member: GroupMember | None
 
 
 @dataclass(frozen=True, slots=True)
