@@ -74,10 +74,11 @@ def test_sizes_times_and_pairs() -> None:
     with pytest.raises(typer.BadParameter, match="--since takes a time like"):
         parse_time("--since", "yesterday")
     assert pairs("-", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
-    for wrong in (lambda: parse_size("--to", "12 parsecs"), lambda: parse_seconds("--to", "soon"),
-                  lambda: pairs("--to", ["=x"]), lambda: parse_size("--to", "0")):  # fmt: skip
+    for parse, text in ((parse_size, "12 parsecs"), (parse_seconds, "soon"), (parse_size, "0")):
         with pytest.raises(typer.BadParameter, match="--to takes"):
-            wrong()
+            parse("--to", text)
+    with pytest.raises(typer.BadParameter, match="'=x' is not NAME=VALUE"):
+        pairs("--to", ["=x"])
     assert compacted_line(Compacted()) == "nothing to compact"
     assert (
         compacted_line(Compacted(1, 3, 1, 3000, 2000))

@@ -42,6 +42,8 @@ def test_wrong_usage(arguments: list[str]) -> None:
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
     assert "Error: " in result.stderr
+    options = [word for word in arguments if word.startswith("-")]
+    assert not options or any(option in result.stderr for option in options)
 
 
 @pytest.mark.parametrize(

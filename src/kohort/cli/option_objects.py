@@ -33,7 +33,7 @@ def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
     for pair in given or ():
         left, equals, right = pair.partition("=")
         if not equals or not left.strip():
-            raise typer.BadParameter(f"{pair!r}: {flag} takes NAME=VALUE")
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=[flag])
         found[left] = right
     return found
 

@@ -167,7 +167,7 @@ def _lines_of(file: Path | None) -> Iterator[list[bytes]]:
     try:
         source = file.open("rb")
     except OSError as error:
-        raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
+        raise typer.BadParameter(f"cannot read {file}: {error.strerror}", param_hint=["--file"]) from None
     return _chunks(source)
 
 
