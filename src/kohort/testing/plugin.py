@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def kohort_server(kohort_server_factory: Callable[[], KohortServer]) -> KohortServer:
+def kohort_server() -> Iterator[KohortServer]:
     """A running server of one broker, in memory; stopped after the test."""
-    return kohort_server_factory()
+    from kohort.testing.server import KohortServer
+
+    with KohortServer() as server:
+        yield server
 
 
 @pytest.fixture
