@@ -158,7 +158,7 @@ def delete_records(state: BrokerState, request: DeleteRecordsRequest, context: R
 def _delete_up_to(
     state: BrokerState, topic: Topic | None, asked: DeleteRecordsPartition, context: RequestContext
 ) -> DeleteRecordsPartitionResult:
-    index = asked.partition_index
+    index, low_watermark = asked.partition_index, -1
     partition = state.partition(topic, index) if topic is not None else None
     if topic is None or partition is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -172,8 +172,7 @@ def _delete_up_to(
         offset = partition.high_watermark if asked.offset == -1 else asked.offset
         if 0 <= offset <= partition.high_watermark:
             state.turn.trim(partition, offset)
-            return DeleteRecordsPartitionResult(
-                partition_index=index, low_watermark=partition.start_offset, error_code=ErrorCode.NONE
-            )
-        error = ErrorCode.OFFSET_OUT_OF_RANGE
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
+            error, low_watermark = ErrorCode.NONE, partition.start_offset
+        else:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
