@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import Any
 
@@ -233,6 +234,28 @@ def test_bytes_behind_a_request_are_ignored(client: Connection) -> None:
     long."""
     (release,) = raw(client, bytes.fromhex("0003000d00000004000772646b61666b610000000000010000"))
     assert isinstance(release, Send)
+
+
+def test_hostile_bytes_end_their_own_connection_only(wire: Wire, client: Connection) -> None:
+    """Valid requests that are cut short, grown or changed in one byte, and random bytes behind a header."""
+    chance = random.Random(7)
+    requests: list[tuple[Any, int]] = [
+        (MetadataRequest(topics=None), 12),
+        (join_request("h"), 6),
+        (fetch_request("t", max_wait_ms=10), 12),
+        (produce_request("t", batch("x", "y")), 9),
+        (FindCoordinatorRequest(coordinator_keys=("g",)), 4),
+    ]
+    for _ in range(200):
+        data = encode_request(*chance.choice(requests), 1, "c")[4:]
+        at = chance.randrange(len(data))
+        changed = data[:at] + chance.randbytes(1) + data[at + 1 :]
+        header = request_header(chance.choice(list(APIS)), chance.randrange(14))
+        hostile = (data[:at], data + chance.randbytes(8), changed, header + chance.randbytes(60))
+        other = wire.connect()
+        raw(other, chance.choice(hostile))
+        assert client.ask(MetadataRequest(topics=None), 9).brokers
+        other.close()
 
 
 # -- rows of docs/conformance.md at the level of bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from logs import NOW, settings
+from logs import NOW, OneLog, batch, settings
 
 from kohort.broker.logs import retention
 from kohort.broker.logs.retention import Retained, retained
@@ -65,3 +65,13 @@ def test_no_more_is_read_than_needed() -> None:
         pytest.fail("read on behind the first batch that stays")
 
     assert retained(batches(), 0, 200, settings(retention_ms=HOUR), NOW) == Retained(2, True)
+
+
+def test_on_a_log() -> None:
+    log = OneLog(retention_ms=HOUR)
+    for age in (3, 2, 0):
+        log.produce(batch(b"x", timestamp=NOW - age * HOUR))
+    infos = log.storage.batches(log.partition.log)
+    log.trim(retained(infos, log.partition.start_offset, log.partition.size, log.settings, NOW).start_offset)
+    assert (log.partition.start_offset, log.partition.end_offset) == (2, 3)
+    assert log.partition.size == sum(map(len, log.partition.read(2, 10_000)))

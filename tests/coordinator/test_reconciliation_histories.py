@@ -176,13 +176,16 @@ class History(RuleBasedStateMachine):
             client.answer = self.server.serve(name, client.sent)
 
     @have_clients
-    @rule(index=indexes, heartbeat=st.booleans())
-    def lose(self, index: int, heartbeat: bool) -> None:
-        """The answer, or the heartbeat: the client then makes a new one, and drops an answer to the old one."""
+    @rule(index=indexes)
+    def lose_the_answer(self, index: int) -> None:
+        self.clients[self.pick(index)].answer = None
+
+    @have_clients
+    @rule(index=indexes)
+    def lose_the_heartbeat(self, index: int) -> None:
+        """The client then makes a new heartbeat, and drops an answer to the old one."""
         client = self.clients[self.pick(index)]
-        client.answer = None
-        if heartbeat:
-            client.sent = None
+        client.sent = client.answer = None
 
     @have_clients
     @rule(index=indexes)
@@ -217,12 +220,9 @@ class History(RuleBasedStateMachine):
         self.clients[self.pick(index)].subscribed = frozenset(topics)
 
     @have_clients
-    @rule(index=indexes, leaves=st.sampled_from((True, False, None, None, None, None, None, None)))
+    @rule(index=indexes, leaves=st.sampled_from((True, False, None, None)))
     def end(self, index: int, leaves: bool | None) -> None:
-        """The client leaves, or its session or its time to revoke is over, of which its next heartbeat learns.
-
-        Both are rare.
-        """
+        """The client leaves, or its session or its time to revoke is over, of which its next heartbeat learns."""
         name = self.pick(index)
         if leaves is not None:
             self.server.remove(name)

@@ -11,7 +11,7 @@ import pytest
 from echo_broker import fetched
 from edges import Edge, SlowStorage, eventually
 
-from kohort.broker.turn import Shutdown
+from kohort.broker.turn import Closed, ConnectionId, Frame, Opened, Shutdown
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import StorageError
 
@@ -135,6 +135,22 @@ def test_what_needs_no_turn_gets_none(edge: Edge) -> None:
         assert wire.ask(b"at once") == [b"at once"]
         assert len(edge.broker.turns) == turns
         assert wire.ask(b"a turn") == [b"a turn"]
+
+
+def test_no_request_waits_for_a_new_connection(edge: Edge) -> None:
+    """While a thousand clients connect one by one, a turn is always due. Only a frame makes other requests wait."""
+    turns: Any = edge._running._turns
+    new, at_once = ConnectionId(77), b"\0\0\0\7at once"
+
+    async def arrive() -> list[int]:
+        found = []
+        for event in (Opened(new, 1, "127.0.0.1"), Frame(new, b"first")):
+            turns.arrive(event)
+            found.append(turns.at_once(new, at_once)[1])
+        turns.arrive(Closed(new))
+        return found
+
+    assert asyncio.run_coroutine_threadsafe(arrive(), edge._loop).result(10) == [len(at_once), 0]
 
 
 def test_while_a_turn_is_under_way_all_waits_for_the_next(edge_of: Callable[..., Edge]) -> None:
