@@ -99,6 +99,9 @@ class Known:
             for row in found
         )
 
+    def explains(self, row: Difference) -> bool:
+        return row in self.differences or (self.varies and self.fits([row]))
+
 
 NOTHING = Known((), ())
 

@@ -2,13 +2,14 @@
 
 Time is real, and a busy machine is late. A scenario that differs otherwise than known is played again with fewer at a
 time, and then in slower time, in which the same lateness matters less. A difference is a finding only if it is there in
-the slowest time, in a run in which nothing was late. If no run was such, it is too late to tell. A known difference
-that is none any more is a finding in the same way.
+the slowest time, in a run in which nothing was late, or the same in every run. After all other runs, a scenario that
+was late in each runs once more, alone. A known difference that is none any more is a finding in the same way.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -66,7 +67,7 @@ _runs = count()
 
 
 def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Known], say: Say) -> Outcome:
-    compared: dict[str, Compared] = {}
+    plays: defaultdict[str, list[Compared]] = defaultdict(list)
     open_ones = list(scenarios)
     for factor, turns in STAGES.items():
         profiles = {scenario.profile.name: scenario.profile.slower(factor) for scenario in open_ones}
@@ -80,7 +81,7 @@ def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Know
             pairs = dict(zip(profiles, started, strict=True))
             say(f"servers of {len(pairs)} kinds have started, with time × {factor:.2g}: {', '.join(pairs)}")
             for at_a_time in turns:
-                again = bool(compared)
+                again = bool(plays)
                 patience = (CALM if factor == FACTOR else SLOW) if again else Patience()
                 played = [
                     pool.submit(
@@ -93,15 +94,21 @@ def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Know
                     for name in pairs
                 ]
                 for found in played:
-                    compared |= found.result()
+                    for name, compared in found.result().items():
+                        plays[name].append(compared)
                 names = ", ".join(scenario.name for scenario in open_ones)
                 say(f"scenarios that ran again: {names}" if again else f"{len(open_ones)} scenarios ran")
-                open_ones = [scenario for scenario in open_ones if _is_open(scenario, compared[scenario.name], known)]
+                open_ones = [scenario for scenario in open_ones if _is_open(scenario, plays[scenario.name][-1], known)]
                 if not open_ones:
                     break
+    for scenario in open_ones:
+        say(f"alone, because all its runs were late: {scenario.name}")
+        with both(class_path, scenario.profile.slower(SLOWEST).settings, SHARED_TOPICS) as pair:
+            alone = _compare(pair, [scenario], 1, partial(play, patience=SLOW, factor=SLOWEST))
+        plays[scenario.name].append(alone[scenario.name])
     outcome = Outcome()
     for scenario in scenarios:
-        _judge(scenario, compared[scenario.name], known, outcome)
+        judge(scenario, plays[scenario.name], known.get(scenario.name, NOTHING), outcome)
     return outcome
 
 
@@ -109,18 +116,20 @@ def _is_open(scenario: Scenario, last: Compared, known: Mapping[str, Known]) -> 
     return not (last.is_sure or known.get(scenario.name, NOTHING).fits(last.differences))
 
 
-def _judge(scenario: Scenario, last: Compared, known: Mapping[str, Known], outcome: Outcome) -> None:
-    rows = last.differences
-    if _is_open(scenario, last, known):
+def judge(scenario: Scenario, plays: Sequence[Compared], known: Known, outcome: Outcome) -> None:
+    last, rows = plays[-1], plays[-1].differences
+    steady = [row for row in rows if all(row in each.differences for each in plays)]
+    varied = any(each.differences != rows for each in plays) and all(map(known.explains, steady))
+    if varied and not last.is_sure and not known.fits(rows):
         outcome.too_late.append(f"{scenario.name}.txt ({last.late_s:.2f} s late)")
         return
     if rows:
         outcome.found[scenario.name] = rows
     else:
         outcome.same.append(scenario.name)
-    if known.get(scenario.name, NOTHING).fits(rows):
+    if known.fits(rows):
         return
-    lines = [f"{scenario.name}.txt:" + (" the difference is not as it is known" if scenario.name in known else "")]
+    lines = [f"{scenario.name}.txt:" + (" the difference is not as it is known" if known is not NOTHING else "")]
     for row in rows:
         lines += [f"  {row.command}", *(f"      {line}" for line in row.lines)]
     outcome.findings.append("\n".join(lines if rows else [f"{scenario.name}.txt: there is no difference any more"]))

@@ -151,6 +151,19 @@ def test_what_varies_has_the_errors_of_the_example() -> None:
     assert not known.fits([difference("sync g c", "c SyncGroup assignment=t:1", "c SyncGroup assignment=t:2")])
 
 
+@pytest.mark.parametrize(
+    ("plays", "is_found"), [("a a a", True), ("a ab a", True), ("a b a", False), ("ab a b", False)]
+)
+def test_what_differs_the_same_way_in_every_late_play_is_a_finding(plays: str, is_found: bool) -> None:
+    outcome = scenario_run.Outcome()
+    rows = [tuple(files.Difference(command, ()) for command in play) for play in plays.split()]
+    compared = [scenario_run.Compared(each, 1.0, is_sure=False) for each in rows]
+    scenario_run.judge(files.scenarios()[0], compared, files.NOTHING, outcome)
+    assert (len(outcome.findings), len(outcome.too_late)) == (is_found, not is_found)
+    results = [random_run.Result((), 1, at=1, kafka=[play]) for play in plays.split()]
+    assert random_run.is_sure(results) == (plays == "a a a")
+
+
 TIED = ("join g a v=3 protocols=one:t,two:t", "join g b v=3 protocols=two:t,one:t", "join g a", "sync g a")
 
 
