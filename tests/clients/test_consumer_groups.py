@@ -9,18 +9,26 @@ from produce import produce
 
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 PARTITIONS = 6
 SERVER = SHORT_CONSUMER_SESSIONS
 
 
-def described(bootstrap: str, group: str) -> tuple[str, int, dict[str, list[int]]]:
-    """The state, the epoch, and the partitions of each member by its client id."""
+def described(bootstrap: str, group: str) -> tuple[str, int, dict[str, tuple[int, list[int]]]]:
+    """The state, the epoch, and the epoch and partitions of each member by its client id."""
+    request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
     with Cluster(bootstrap) as cluster:
-        found = cluster.describe_groups([group])[group]
-    members = {member.client_id: list(member.assigned.get(group, ())) for member in found.members}
-    return found.state, max(member.epoch or 0 for member in found.members), members
+        found = cluster.connection(1).request(request, ConsumerGroupDescribeResponse).groups[0]
+    members = {
+        member.client_id: (
+            member.member_epoch,
+            [index for topic in member.assignment.topic_partitions for index in topic.partitions],
+        )
+        for member in found.members
+    }
+    return found.group_state, found.group_epoch, members
 
 
 def say_all(*workers: Worker) -> list[list[int]]:
@@ -55,7 +63,7 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap: str, unique: st
         b = group.start("b", instance="instance-b")
         group.wait_assigned([3, 3], a, b)
         before, of_a = say_all(b, a)
-        _, epoch, _ = described(bootstrap, unique)
+        epoch = described(bootstrap, unique)[1]
         b.close()
         b2 = group.start("b2", instance="instance-b")
         group.wait(lambda: b2.assigned == before, "the same partitions again")
@@ -105,5 +113,5 @@ def test_the_server_is_killed_while_the_group_changes(server: KohortServer, boot
         again = len(values) - len(set(values))
         assert again < 60, "what was read and not committed when the server died may come again, no more"
         state, _, members = described(bootstrap, unique)
-        assert sorted(index for held in members.values() for index in held) == [*range(PARTITIONS)]
+        assert sorted(index for _, held in members.values() for index in held) == [*range(PARTITIONS)]
         assert state == "Stable"

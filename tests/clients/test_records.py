@@ -1,7 +1,4 @@
-"""Records through real clients: headers, acknowledgements, timestamps, idempotence, broker restarts.
-
-The matrix (docs/clients.md) has every compression of every client.
-"""
+"""Records through real clients: compression, headers, acknowledgements, timestamps, idempotence, broker restarts."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from group import CLIENTS
 from produce import create_topic, produce
 
 from kohort.testing import KohortServer
@@ -36,6 +34,15 @@ def read_all(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
     consumer.close()
     assert len(ended) == partitions, "the end was not reached"
     return values
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_compressed_batches_come_back_as_they_were(client: str, compression: str, bootstrap: str, unique: str) -> None:
+    values = [f"{number} " + "abc" * 50 for number in range(500)]
+    option = "compression.type" if client == "confluent" else "compression_type"
+    produce(client, bootstrap, unique, values, 1, **{option: compression})
+    assert [value.decode() for value in read_all(bootstrap, unique)] == values
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

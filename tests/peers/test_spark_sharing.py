@@ -19,7 +19,7 @@ PARTITIONS = 8
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_queries_share_a_group_of_kafka(servers_of_kafka: str, tmp_path: Path, protocol: str) -> None:
-    topic = f"shared-{protocol}"
+    topic = f"shared-{protocol}-{time.time_ns()}"
     options = {
         "kafka.bootstrap.servers": servers_of_kafka,
         "subscribe": topic,
@@ -27,6 +27,7 @@ def test_queries_share_a_group_of_kafka(servers_of_kafka: str, tmp_path: Path, p
         "groupMode": "member",
     }
     options |= {"kafka.group.protocol": protocol, "maxOffsetsPerTrigger": "500", "kafka.session.timeout.ms": "5000"}
+    settings = {"consumer.session.timeout.ms": "5000", "consumer.heartbeat.interval.ms": "200"}
     total = 0
     a, b = tmp_path / "a", tmp_path / "b"
     with Cluster(servers_of_kafka) as cluster:
@@ -41,6 +42,7 @@ def test_queries_share_a_group_of_kafka(servers_of_kafka: str, tmp_path: Path, p
         def committed() -> int:
             return sum(entry.offset for entry in cluster.committed(topic).values())
 
+        cluster.alter_group_configs(topic, settings)  # of the consumer protocol
         cluster.create_topic(topic, PARTITIONS)
         fill(8_000)
         first = Running(Query(a, options))

@@ -35,10 +35,9 @@ def kept_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def server() -> Iterator[KohortServer]:
-    # Each partition of __consumer_offsets is a task of Spark's. The history of a group shall not depend on when the
-    # cleaner looks.
-    with KohortServer(offsets_topic_num_partitions=2, log_cleaner_enable=False) as running:
+def server(request: pytest.FixtureRequest) -> Iterator[KohortServer]:
+    # Each partition of __consumer_offsets is a task of Spark's.
+    with KohortServer(offsets_topic_num_partitions=2, **getattr(request.module, "SERVER", {})) as running:
         yield running
 
 

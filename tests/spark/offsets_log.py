@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from kohort.coordinator import records
 from kohort.coordinator.events import Record
+from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, encode_subscription
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.group_records import (
@@ -84,26 +85,32 @@ class Log:
         *,
         expires: int = -1,
         by: str = "",
+        leader_epoch: int = -1,
     ) -> None:
-        """Commits of one place: one of them, or many."""
+        """Commits of one place: one of them, or many. With a leader epoch they have version 3."""
         for moment, offset in zip(np.atleast_1d(at).tolist(), np.atleast_1d(offsets).tolist(), strict=True):
             value = OffsetCommitValue(
-                offset=int(offset), metadata=by, commit_timestamp=int(moment), expire_timestamp=expires
+                offset=int(offset),
+                leader_epoch=leader_epoch,
+                metadata=by,
+                commit_timestamp=int(moment),
+                expire_timestamp=expires,
             )
-            self.note(moment, records.offset_record(group, topic, partition, value))
+            record = records.offset_record(group, topic, partition, value)
+            self.note(moment, record if leader_epoch < 0 else Record(record.key, b"\0\3" + encode(value, 3)))
 
     def note(self, at: float, record: Record) -> None:
         self.written.append((int(at), record))
 
     def consume(
         self, group: str, topic: Topic, partition: int, since: float, until: float, *, every: float = 5 * SECOND,
-        behind: float = 2 * SECOND, speed: float = 1.0,
+        behind: float = 2 * SECOND, speed: float = 1.0, leader_epoch: int = -1,
     ) -> None:  # fmt: skip
         """A consumer that commits at intervals what stood there a moment ago; slower than the topic with `speed`."""
         count = int(max(until - since, 0) // every)
         at = since + (np.arange(count) + self.chance.random(count) * 0.3 + 0.3) * every
         offsets = topic.end(since - behind) + (topic.end(at - behind) - topic.end(since - behind)) * speed
-        self.commit(group, topic.name, partition, at, offsets)
+        self.commit(group, topic.name, partition, at, offsets, leader_epoch=leader_epoch)
 
     def generation(
         self, at: float, group: str, generation: int, topic: Topic, owned: Assignment, *, joined_ms: float = 400,

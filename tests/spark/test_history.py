@@ -80,7 +80,7 @@ def healthy() -> Log:
     log.modern("search", clicks, behind=20 * SECOND)
     log.healthy("audit", clicks, 2, behind=90 * SECOND)
     for partition in range(6):
-        log.consume("spark-job", orders, partition, START + MINUTE, log.stop, every=30 * SECOND)
+        log.consume("spark-job", orders, partition, START + MINUTE, log.stop, every=30 * SECOND, leader_epoch=1)
     return log
 
 
@@ -112,6 +112,8 @@ def commit_times(log: Log) -> list[int]:
 def test_commits_are_all_there_in_order(healthy: Log, tables: dict[str, pa.Table]) -> None:
     commits = tables["commits"]
     assert commits.num_rows == len(commit_times(healthy))
+    epochs = {(row["group"] == "spark-job", row["leader_epoch"]) for row in commits.to_pylist()}
+    assert epochs == {(True, 1), (False, None)}
     mine = only(commits, group="billing", topic="orders", partition=3)
     offsets = [row["offset"] for row in mine]
     assert [row["previous"] for row in mine] == [None, *offsets[:-1]]

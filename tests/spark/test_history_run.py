@@ -29,6 +29,7 @@ from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
+SERVER = {"log_cleaner_enable": False}  # a compacted log lacks commits of the history
 
 
 @pytest.fixture

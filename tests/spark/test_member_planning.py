@@ -298,7 +298,7 @@ def test_what_was_refused_is_not_committed_in_the_name_of_a_former_process(
     member = Made(options(), {"t": {"0": 15, "1": 25}, "@start": {"t": {"0": 10, "1": 10}}, BATCH: batch})
     member.join()
     [made] = fences.commits_made
-    assert {place: entry.offset for place, entry in made.items()} == {P: 15, Q: 25} if begins == 15 else {Q: 25}
+    assert {place: entry.offset for place, entry in made.items()} == ({P: 15, Q: 25} if begins == 15 else {Q: 25})
     member.gets(t0=10)
     assert member.positions == {P: begins}
 

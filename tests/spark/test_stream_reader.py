@@ -196,6 +196,7 @@ def each(*offsets: int) -> dict[str, dict[str, int]]:
         ({}, each(4, 1)),
         ({"startingOffsets": "earliest"}, each(0, 0)),
         ({"group.id": "g"}, each(2, 0)),
+        ({"group.id": "g", "startingOffsets": "group"}, each(2, 0)),
         ({"group.id": "g", "startingOffsets": "group-or-latest"}, each(2, 1)),
         ({"kafka.group.id": "g"}, each(4, 1)),
         ({"group.id": "beyond", "failOnDataLoss": "false"}, each(4, 0)),
@@ -265,6 +266,23 @@ def test_a_topic_created_anew_is_known_by_its_id_when_it_has_as_much_as_before(
     assert plan(readers(failOnDataLoss="false"), {"t": {"0": 4}}, end) == [(0, 0, 5)]
     assert careless.latestOffset(end, ALL) == {"t": {"0": 6}}
     assert capsys.readouterr().err.count("data loss: t was deleted and created again") == 1
+
+
+def test_a_truncated_log_is_loss_and_then_continues(
+    readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("t", 1)
+    fill(cluster, 4)
+    reached = {"t": {"0": 9}}
+    with pytest.raises(DataLoss, match="t-0 ends at offset 4, below 9, which the query has reached"):
+        readers().latestOffset(reached, ALL)
+    careless = readers(failOnDataLoss="false")
+    end = careless.latestOffset(reached, ReadMaxRows(3))
+    assert end == {"t": {"0": 4}, START: {"t": {"0": 4}}}
+    assert plan(careless, reached, end) == []
+    fill(cluster, 2)
+    assert careless.latestOffset(end, ReadMaxRows(3)) == {"t": {"0": 6}}
+    assert capsys.readouterr().err.count("data loss: t-0 ends") == 1
 
 
 def test_an_unreachable_cluster_is_reported_soon(readers: Any) -> None:
