@@ -20,7 +20,7 @@ def described(bootstrap: str, group: str) -> tuple[str, int, dict[str, tuple[int
     """The state, the epoch, and the epoch and partitions of each member by its client id."""
     request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
     with Cluster(bootstrap) as cluster:
-        found = cluster.connection(1).request(request, ConsumerGroupDescribeResponse).groups[0]
+        [found] = cluster.connection(cluster.controller_id()).request(request, ConsumerGroupDescribeResponse).groups
     members = {
         member.client_id: (
             member.member_epoch,
