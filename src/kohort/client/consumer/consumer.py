@@ -47,8 +47,9 @@ from kohort.client.security.security import Security
 from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
 
-SOON = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH})
-"""A commit that is refused so is accepted in the next generation, or epoch."""
+SOON = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
+"""A commit that is refused so is accepted in the next generation, or epoch, if the member owns the partitions then: a
+cooperative member keeps them, but a commit may meet a generation that the member does not know yet."""
 FENCED = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
