@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import uvloop
 from bench import _kafka
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
 from opened_connections import Blocking, Connect, OnLoop, Opened
@@ -67,7 +68,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
             elif request.param == "asyncio":
                 opened = OnLoop(address, **options)
             else:
-                opened = OnLoop(address, pytest.importorskip("uvloop").new_event_loop, **options)
+                opened = OnLoop(address, uvloop.new_event_loop, **options)
             stack.callback(opened.close)
             return opened
 
