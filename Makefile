@@ -73,7 +73,7 @@ test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(BIN)/python -m pytest -m go tests/go
 
 peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes docs/clients.md (each needs Go, Node, kcat, or Maven and Java 17)
-	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/test_source_beside_spark.py
+	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/source/test_source_beside_spark.py
 
 test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
 	$(call needs,mvn java)

@@ -29,8 +29,15 @@ COMPUTING = {"broker", "coordinator", "fuzz", "simulator", "storage", "structure
 SHARING = ["spark", "mutations"]
 # Tests of these start all they need, or need nothing.
 ALONE = {
-    f"spark/test_{name}.py"
-    for name in ("arrow", "cluster", "history", "history_decode", "member_reader", "stream_reader")
+    f"spark/{place}.py"
+    for place in (
+        "arrow/test_arrow",
+        "history/test_history",
+        "history/test_history_decode",
+        "source/test_member_reader",
+        "source/test_stream_reader",
+        "test_cluster",
+    )
 }
 
 TESTS = Path(__file__).parent

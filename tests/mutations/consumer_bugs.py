@@ -14,7 +14,7 @@ CHECKS = "coordinator/consumer/checks.py"
 FENCING = "coordinator/offsets/ownership_fence.py"
 CLIENT = "client/membership/consumer.py"
 SIMULATOR = "simulator of consumer"
-MEMBER_TEST = "tests/client_library/test_consumer_membership.py::"
+MEMBER_TEST = "tests/client_library/membership/test_consumer_membership.py::"
 
 CONSUMER_BUGS = {
     "partitions are assigned to others before they are revoked": bug(

@@ -8,14 +8,20 @@ MEMBER, ORDER = "client/membership/classic.py", "client/coordination/callback_or
 ELECTION = "client/coordination/election.py"
 ASSIGNMENT = "client/coordination/item_assignment.py"
 HELD = "client/coordination/held_items.py"
-ASSIGNMENT_TEST = "tests/client_library/test_item_assignment.py::"
+ASSIGNMENT_TEST = "tests/client_library/coordination/test_item_assignment.py::"
 STICKY = "client/assignors/sticky.py"
 CLASSIC = "client/consumer/classic_ownership.py"
 CONSUMER = "client/consumer/consumer_ownership.py"
 SHARING = "spark/source/member/sharing.py"
-OWNERSHIP_TEST, BOOKS_TEST = "tests/client_library/test_ownership.py::", "tests/spark/test_sharing_books.py::"
-MEMBER_TEST, ORDER_TEST = "tests/client_library/test_membership.py::", "tests/client_library/test_callback_order.py::"
-STICKY_TEST = "tests/client_library/test_assignors.py::"
+OWNERSHIP_TEST, BOOKS_TEST = (
+    "tests/client_library/consumer/test_ownership.py::",
+    "tests/spark/source/test_sharing_books.py::",
+)
+MEMBER_TEST, ORDER_TEST = (
+    "tests/client_library/membership/test_membership.py::",
+    "tests/client_library/coordination/test_callback_order.py::",
+)
+STICKY_TEST = "tests/client_library/membership/test_assignors.py::"
 
 LIBRARY_BUGS = {
     "the first heartbeat is sent after an interval, not at once": bug(

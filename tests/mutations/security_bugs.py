@@ -8,9 +8,9 @@ SCRAM, TLS, EXCHANGE = "client/security/scram.py", "client/security/tls.py", "cl
 BLOCKING = "client/wire/blocking_connection.py"
 ASYNCIO = "client/wire/async_connection.py"
 ROUTING = "client/wire/routing.py"
-SCRAM_TEST = "tests/client_library/test_scram.py::"
-WIRE_TEST = "tests/client_library/test_secured_connections.py::"
-PROPERTIES_TEST = "tests/client_library/test_security_properties.py::"
+SCRAM_TEST = "tests/client_library/security/test_scram.py::"
+WIRE_TEST = "tests/client_library/security/test_secured_connections.py::"
+PROPERTIES_TEST = "tests/client_library/security/test_security_properties.py::"
 
 SECURITY_BUGS = {
     "a broker that does not know the password is accepted": bug(

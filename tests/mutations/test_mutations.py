@@ -42,7 +42,7 @@ BUGS = {
     "a turn's records are written with those of the next turn, after its answers have left": bug(
         (
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
-            "tests/broker/test_groups.py::test_after_a_failed_append_a_commit_never_was",
+            "tests/broker/groups/test_groups.py::test_after_a_failed_append_a_commit_never_was",
             "simulator of member",
         ),
         (
@@ -116,15 +116,15 @@ BUGS = {
         (OFFSETS, "group.phase is Phase.EMPTY and generation < 0", "generation < 0"),
     ),
     "a repeated commit is accepted without a check of its member": bug(
-        ("tests/broker/test_commits.py::test_a_refused_commit_changes_nothing",),
+        ("tests/broker/groups/test_commits.py::test_a_refused_commit_changes_nothing",),
         (OFFSETS, "        if self._check_commit(request, commit.version):\n            return None\n", ""),
     ),
     "a repeated commit is accepted although its group has changed": bug(
-        ("tests/broker/test_commits.py::test_a_new_generation_refuses_the_kept_commit",),
+        ("tests/broker/groups/test_commits.py::test_a_new_generation_refuses_the_kept_commit",),
         ("broker/shortcuts/commits.py", "            or accepted.version != shard.version\n", ""),
     ),
     "a repeated commit is written before earlier records of its turn": bug(
-        ("tests/broker/test_commits.py::test_records_decided_earlier_in_the_turn_are_written_first",),
+        ("tests/broker/groups/test_commits.py::test_records_decided_earlier_in_the_turn_are_written_first",),
         (MACHINES, "return number in self._decided", "return False"),
     ),
     # -- timers
@@ -136,7 +136,7 @@ BUGS = {
         ("simulator of member",), (SHARD, "        if not _keeps_answers(event):\n            self.version += 1\n", "")
     ),
     "the cached answer to a heartbeat stays valid after a deadline": bug(
-        ("tests/broker/test_heartbeats.py::test_a_heartbeat_learns_that_another_session_has_ended",),
+        ("tests/broker/groups/test_heartbeats.py::test_a_heartbeat_learns_that_another_session_has_ended",),
         (SHARD, "                    self.version += 1\n", ""),
     ),
     "a session ends while the member's join is parked": bug(
@@ -206,7 +206,7 @@ BUGS = {
         ("expiry_simple.txt",), (OFFSETS, "and not group.pending and len(expired)", "and len(expired)")
     ),
     "a topic that is created again has the offsets of its predecessor": bug(
-        ("tests/broker/test_offsets.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
+        ("tests/broker/groups/test_offsets.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
         (OFFSETS, "None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):", "None:"),
     ),
     "a group with members can be deleted": bug(
@@ -220,9 +220,9 @@ BUGS = {
     ),
     "a fetch is fenced when it arrives, not when it is answered": bug(
         (
-            "tests/broker/test_fetch_fencing.py::test_a_fetch_that_waits_is_judged_when_it_is_answered",
-            "tests/broker/test_fetch_fencing.py::test_a_fetch_that_has_waited_in_vain_tells_what_was_lost",
-            "tests/broker/test_fetch_fencing.py::test_a_zombie_whose_session_has_ended_reads_nothing_more",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_fetch_that_waits_is_judged_when_it_is_answered",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_fetch_that_has_waited_in_vain_tells_what_was_lost",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_zombie_whose_session_has_ended_reads_nothing_more",
             "simulator of zombie",
         ),
         (
@@ -235,7 +235,7 @@ BUGS = {
     "a member does not own a partition that it must revoke": bug(
         (
             "consumer_fenced_commits.txt",
-            "tests/broker/test_fetch_fencing.py::test_a_member_reads_on_until_it_has_acknowledged",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_member_reads_on_until_it_has_acknowledged",
             "simulator of zombie",
         ),
         (FENCING, " and partition not in state.revoking:", ":"),
@@ -244,7 +244,7 @@ BUGS = {
         (
             "consumer_fenced_commits.txt",
             "consumer_offsets.txt",
-            "tests/broker/test_fetch_fencing.py::test_a_partition_that_comes_back_is_another_tenure",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_partition_that_comes_back_is_another_tenure",
             "simulator of zombie",
         ),
         (FENCING, "since is not None and since <= epoch <= state.member_epoch", "since is not None"),
@@ -262,7 +262,7 @@ BUGS = {
         (
             "consumer_regex.txt",
             "consumer_regex_restart.txt",
-            "tests/broker/test_patterns.py::test_topics_are_looked_for_beside_the_turns",
+            "tests/broker/groups/test_patterns.py::test_topics_are_looked_for_beside_the_turns",
         ),
         (MATCHES, "known.todo += created", "pass"),
     ),
@@ -274,7 +274,7 @@ BUGS = {
         (MATCHES, "if task is None or task.number != event.number:", "if task is None:"),
     ),
     "patterns are not resolved again after a restart": bug(
-        ("consumer_regex_restart.txt", "tests/broker/test_patterns.py::test_what_matched_outlives_a_restart"),
+        ("consumer_regex_restart.txt", "tests/broker/groups/test_patterns.py::test_what_matched_outlives_a_restart"),
         (PATTERNS, "group.pattern_users:\n                self._matches", "():\n                self._matches"),
     ),
     "the record of an unused pattern is not deleted": bug(
@@ -300,20 +300,20 @@ BUGS = {
     ),
     # -- settings of groups
     "groups' settings are lost in a restart": bug(
-        ("tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",),
+        ("tests/broker/groups/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",),
         (START, "group_id, configs in state.catalog.group_configs.items():", "group_id, configs in ():"),
     ),
     "a change of a group's settings is stored but does not reach its shard": bug(
         (
-            "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
-            "tests/broker/test_group_configs.py::test_all_configs_are_replaced_by_the_older_api",
+            "tests/broker/groups/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
+            "tests/broker/groups/test_group_configs.py::test_all_configs_are_replaced_by_the_older_api",
         ),
         (SHARDS, "        self.machines.ask(self.of(group_id), GroupConfigsChanged(group_id, configs))\n", ""),
     ),
     "removed settings stay in force": bug(
         (
             "consumer_group_settings.txt",
-            "tests/broker/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
+            "tests/broker/groups/test_group_configs.py::test_a_change_reaches_the_shard_and_lasts",
         ),
         (SETTINGS, "self._own.pop(group_id, None)", "pass"),
     ),
@@ -326,11 +326,11 @@ BUGS = {
         (HANDOVER, "targets[owner].add(partition)\n    waiting = 0", "pass\n    waiting = 0"),
     ),
     "a hold that ended with enough members returns after a restart": bug(
-        ("tests/broker/test_group_configs.py::test_a_hold_that_enough_members_ended_is_over_for_good",),
+        ("tests/broker/groups/test_group_configs.py::test_a_hold_that_enough_members_ended_is_over_for_good",),
         (SHARDS, "for group_id in effects.holds_over:", "for group_id in ():"),
     ),
     "a group's session may be shorter than its heartbeat interval": bug(
-        ("tests/broker/test_group_configs.py::test_a_session_is_longer_than_the_interval",),
+        ("tests/broker/groups/test_group_configs.py::test_a_session_is_longer_than_the_interval",),
         (SETTINGS, "if settings.session_timeout_ms <= settings.heartbeat_interval_ms:\n", "if False:\n"),
     ),
 }

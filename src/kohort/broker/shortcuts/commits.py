@@ -4,7 +4,7 @@ The cache keeps the last commit of each connection as it was read. If the next o
 correlation id and the offsets, only its offsets are read. While the shard's version is the same the commit is accepted
 as the one before it; then its records are made in one go and appended as one batch. A commit that differs in anything
 else or is refused changes nothing here and goes to the handler. Both ways give the same answers and the same records:
-tests/broker/test_commits.py.
+tests/broker/groups/test_commits.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A turn of nothing but such a heartbeat would decide and append nothing. So it is answered as it arrives if nothing waits
 for a turn, and inside of a turn without a handler. If more has to be done (an error, a held answer, news for the
 member) `Shard.take_heartbeat` does nothing and the heartbeat goes to the handler. Both ways give the same bytes in the
-same order: tests/broker/test_heartbeats.py.
+same order: tests/broker/groups/test_heartbeats.py.
 
 A member sends the same bytes each time, apart from the correlation id. The cache keeps the last heartbeat of each
 connection as it was read, or those of all members that share the connection: equal bytes are an equal request. While

@@ -1,6 +1,6 @@
 """A commit that a member sends repeatedly with only the offsets changed: its records, made in one go.
 
-The records are those that `Offsets.commit` would write, byte by byte (tests/broker/test_commits.py).
+The records are those that `Offsets.commit` would write, byte by byte (tests/broker/groups/test_commits.py).
 """
 
 from __future__ import annotations

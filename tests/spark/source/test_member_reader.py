@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import micro_batches
 import pytest
 from micro_batches import Query, Row, Running, rows, unfinished, until
 
@@ -241,7 +242,7 @@ def test_partitions_are_handed_over_before_a_slow_trigger(
 @contextlib.contextmanager
 def process(server: KohortServer, directory: Path, *settings: str) -> Iterator[subprocess.Popen[bytes]]:
     """A query in a process of its own, which ends at the file `stop`."""
-    script = str(Path(__file__).with_name("micro_batches.py"))
+    script = micro_batches.__file__
     command = [sys.executable, script, server.bootstrap_servers, "g", str(directory), "subscribe=t", *settings]
     with subprocess.Popen(command) as running:
         try:

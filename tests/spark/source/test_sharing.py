@@ -15,7 +15,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from sharing_application import start
+import sharing_application
 
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
@@ -97,10 +97,10 @@ def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> No
         cluster.create_topic("t", PARTITIONS)
         fill(100)
         servers, own = server.bootstrap_servers, "kafka.session.timeout.ms=10000"
-        script = str(Path(__file__).with_name("sharing_application.py"))
+        script = sharing_application.__file__
         command = [sys.executable, script, servers, str(b), own]
         with subprocess.Popen(command, start_new_session=True) as other:
-            query, plain = start(spark, servers, a, own), Plain(servers)
+            query, plain = sharing_application.start(spark, servers, a, own), Plain(servers)
             plain.start()
             try:
                 until(lambda: members() == [2, 2, 2] and plain.held == 2, "two partitions each", plain)
@@ -125,7 +125,7 @@ def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> No
                 if other.poll() is None:
                     os.killpg(other.pid, signal.SIGKILL)
         # The query continues at its checkpoint and repeats the unfinished batch.
-        start(spark, servers, b, own, trigger={"availableNow": True}).awaitTermination()
+        sharing_application.start(spark, servers, b, own, trigger={"availableNow": True}).awaitTermination()
         until(has_left, "it has left")
         found = Counter(rows(spark, a) + rows(spark, b) + plain.rows)
         assert len(found) == total

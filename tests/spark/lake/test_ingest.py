@@ -147,7 +147,7 @@ def test_impossible_settings_are_refused_before_anything_is_written(run: Any, cl
     assert not list((tmp_path / "old").glob("_k*"))
 
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "spark-lake.md"
+TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "spark-lake.md"
 
 
 def test_the_program_of_the_tutorial(
