@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +159,12 @@ def test_groups_share_the_coordinator_and_nothing_else() -> None:
 
 def test_the_figures_depend_on_the_point_and_the_seed_alone() -> None:
     program = (
-        "import json, sys\n"
+        "import dataclasses, json, sys\n"
         "from kohort.simulator.sizing import Point, run\n"
         "for protocol in ('eager', 'cooperative', 'consumer'):\n"
         "    for seed in range(2):\n"
-        "        row = run(Point(members=4, partitions=12, protocol=protocol, crashes_per_hour=60.0), seed).row()\n"
+        "        point = Point(members=4, partitions=12, protocol=protocol, crashes_per_hour=60.0)\n"
+        "        row = dataclasses.asdict(run(point, seed))\n"
         "        del row['cpu_ms'], row['state_bytes']\n"
         "        print(json.dumps(row))\n"
     )
@@ -175,7 +176,7 @@ def test_the_figures_depend_on_the_point_and_the_seed_alone() -> None:
         )
         seen.append([json.loads(line) for line in found.stdout.splitlines()])
     here = [
-        run(Point(members=4, partitions=12, protocol=protocol, crashes_per_hour=60.0), seed).row()
+        asdict(run(Point(members=4, partitions=12, protocol=protocol, crashes_per_hour=60.0), seed))
         for protocol in ("eager", "cooperative", "consumer")
         for seed in range(2)
     ]

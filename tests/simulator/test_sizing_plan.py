@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -80,7 +80,7 @@ def test_the_extrapolation_is_near_to_a_run_of_all() -> None:
         for point in points_of(fleet)
         if (point.protocol, point.pushed) == ("consumer", False) and point.groups <= 20
     ]
-    found, _ = costs({**_fields(point), **run(point, 1).row(), "error": None} for point in sampled)
+    found, _ = costs({**_fields(point), **asdict(run(point, 1)), "error": None} for point in sampled)
     [line] = plan(fleet, found, shards=(4,))
     whole = run(Point(**base, shards=4, groups=40), 2)
     seconds = whole.measured_ms / 1000

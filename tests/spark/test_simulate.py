@@ -5,6 +5,7 @@ A Spark job costs seconds, so two are run, and all else is tested without.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_a_row_has_the_point_the_measures_and_the_error(monkeypatch: pytest.Monk
     point = normal(Point(members=2, partitions=4, pattern="scale-out"))
     good = row_of(7, point, 3)
     assert set(good) == {"run", "label", *FIELDS, "seed", *MEASURES, "error"} == set(schema().names)
-    assert figures(good) == figures({**good, **run(point, 3).row()})
+    assert figures(good) == figures({**good, **asdict(run(point, 3))})
 
     def fails(*_: Any) -> Any:
         raise DidNotForm("not whole")

@@ -54,7 +54,7 @@ class ClassicChecks:
         facts.unsettled = True
         facts.nonempty_at = -(1 << 60)
         if broker.state.shards:
-            stored = self._ledger.fold(broker.state.shard_of(facts.name)).groups.get(facts.name)
+            stored = self._ledger.folds[broker.state.shard_of(facts.name)].groups.get(facts.name)
             facts.reload([] if stored is None else [member.member_id for member in stored.members])
 
     # -- a turn
@@ -82,7 +82,7 @@ class ClassicChecks:
         """Check the answer to a request of a classic group against what it promises."""
         request = asked.request
         facts = self.facts(request.group_id)
-        fold = self._ledger.fold(broker.state.shard_of(request.group_id))
+        fold = self._ledger.folds[broker.state.shard_of(request.group_id)]
         match request:
             case JoinGroupRequest():
                 asked_ms = request.rebalance_timeout_ms if asked.version >= 1 else request.session_timeout_ms
@@ -132,7 +132,7 @@ class ClassicChecks:
         state = broker.state
         for name, facts in self.groups.items():
             shard = state.shards[state.shard_of(name)]
-            taken = self._ledger.fold(shard.index).generations.get(name, 0)
+            taken = self._ledger.folds[shard.index].generations.get(name, 0)
             self._settle(facts, running(shard).get(name), taken, state.now)
 
     # -- the journal

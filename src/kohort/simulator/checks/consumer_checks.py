@@ -115,7 +115,7 @@ class ConsumerChecks:
         """The group's durable state, or that of an absent group."""
         if self._broker is None or not self._broker.state.shards:
             return Durable(name)
-        return self.ledger.fold(self._broker.state.shard_of(name)).consumers.get(name) or Durable(name)
+        return self.ledger.folds[self._broker.state.shard_of(name)].consumers.get(name) or Durable(name)
 
     # -- the server's life
 

@@ -10,6 +10,7 @@ consumer_ledger.py has those of consumer groups.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -72,7 +73,8 @@ class Ledger:
     def __init__(self, honest: frozenset[str] = frozenset()) -> None:
         self.honest = honest
         """Groups whose commits come only from our members."""
-        self.folds: dict[int, Fold] = {}
+        self.folds: defaultdict[int, Fold] = defaultdict(Fold)
+        """By shard."""
         self.written: list[Written] = []
         """Records of the last commit, in order."""
         self.before: dict[tuple[str, Place], int | None] = {}
@@ -84,12 +86,6 @@ class Ledger:
         self._assigned: dict[tuple[str, int], dict[str, bytes]] = {}
         self._consumers = ConsumerLedger()
 
-    def fold(self, shard: int) -> Fold:
-        found = self.folds.get(shard)
-        if found is None:
-            found = self.folds[shard] = Fold()
-        return found
-
     def commit(self, operations: Iterable[Operation], offsets_topic: bytes) -> None:
         self.written.clear()
         self.before.clear()
@@ -97,7 +93,7 @@ class Ledger:
         self.groups_before.clear()
         for operation in operations:
             if isinstance(operation, Append) and operation.log.topic_id == offsets_topic:
-                fold = self.fold(operation.log.partition)
+                fold = self.folds[operation.log.partition]
                 for batch in operation.batches:
                     for record in _records(batch.data):
                         parsed = parse(record)

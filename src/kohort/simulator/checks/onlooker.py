@@ -10,6 +10,7 @@ Like invariants.py, it reads the running groups of a shard only for phases and p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -47,20 +48,15 @@ DELETING = {20, 42, 47}
 REPLAY_EVERY_MS = 10_000
 
 
-_responses: dict[type, type] = {}
-
-
+@cache
 def response_of(request: type) -> type:
-    found = _responses.get(request)
-    if found is None:
-        name = request.__name__.removesuffix("Request") + "Response"
-        found = _responses[request] = getattr(import_module(request.__module__), name)
-    return found
+    kind: type = getattr(import_module(request.__module__), request.__name__.removesuffix("Request") + "Response")
+    return kind
 
 
 def decoded(asked: Asked, frame: bytes) -> Any:
     """The response. Raises ProtocolError, and Violation if it answers another request."""
-    kind = response_of(type(asked.request))
+    kind = response_of(asked.request.__class__)
     schema = schema_of(kind)
     assert schema.api_key is not None
     found, start = read_response_header(frame, flexible=asked.version in schema.flexible, api_key=schema.api_key)
@@ -189,7 +185,7 @@ class Onlooker:
 
     def _compare(self, broker: Broker) -> None:
         for shard in broker.state.shards:
-            fold = self.ledger.fold(shard.index)
+            fold = self.ledger.folds[shard.index]
             if not fold.equals(shard.hard):
                 raise Violation("live state is the fold of the log", fold.difference(shard.hard))
 
@@ -276,7 +272,7 @@ class Onlooker:
         for name, found in groups:
             if found.error_code:
                 continue
-            durable = self.ledger.fold(broker.state.shard_of(name)).offsets.get(name, {})
+            durable = self.ledger.folds[broker.state.shard_of(name)].offsets.get(name, {})
             for topic in found.topics:
                 topic_id = getattr(topic, "topic_id", NO_UUID)
                 topic_name = topic.name or names.get(topic_id, "")

@@ -1,6 +1,6 @@
 """The observer that measures the coordinator's requests, records and processor time.
 
-Requests, records and bytes happen in virtual time and are equal for equal seeds. `cpu_ns` is real time of this process
+Requests, records and bytes happen in virtual time and are equal for equal seeds. `cpu_ms` is real time of this process
 in `Broker.step`: from the frames of a turn to its answers' bytes (decoding, groups, records, encoding), without
 sockets, disk and the simulation itself.
 """
@@ -11,14 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Turn
 from kohort.simulator.checks.beliefs import BelievingConsumer
 from kohort.simulator.checks.onlooker import decoded
-from kohort.simulator.world.network import Asked, Link
+from kohort.simulator.world.network import Answer, Asked, Link
 from kohort.storage.protocol import Append
 
 HEARTBEATS = ("Heartbeat", "ConsumerGroupHeartbeat")
@@ -33,7 +32,7 @@ class Load:
     record_bytes: int
     """Of their batches."""
     sent_bytes: int
-    cpu_ns: int
+    cpu_ms: float
 
 
 class Meter:
@@ -53,7 +52,7 @@ class Meter:
             self._records,
             self._record_bytes,
             self._sent_bytes,
-            self._cpu_ns,
+            round(self._cpu_ns / 1e6, 3),
         )
 
     def reset(self) -> None:
@@ -89,7 +88,7 @@ class Meter:
                     self._records += batch.last_offset - batch.base_offset + 1
                     self._record_bytes += len(batch.data)
 
-    def answers(self, releases: Iterable[Release]) -> list[tuple[Link, Asked, Any]]:
+    def answers(self, releases: Iterable[Release]) -> list[Answer]:
         found = []
         for release in releases:
             if not isinstance(release, Send):

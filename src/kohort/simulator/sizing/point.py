@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_type_hints
 
 Millis = int
 
@@ -209,10 +209,7 @@ def _check(point: Point) -> None:
         raise BadPoint("pattern: a rollout hold is for the consumer protocol only")
 
 
-FIELDS: dict[str, type] = {
-    field.name: {"int": int, "Millis": int, "float": float, "bool": bool, "str": str}[str(field.type)]
-    for field in fields(Point)
-}
+FIELDS: dict[str, type] = get_type_hints(Point)
 """Name of a field: the type of its value."""
 
 

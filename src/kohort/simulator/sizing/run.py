@@ -26,7 +26,7 @@ from kohort.simulator.plan import Faults, Plan
 from kohort.simulator.sizing.board import Board, Tally
 from kohort.simulator.sizing.classic_worker import ClassicWorker
 from kohort.simulator.sizing.consumer_worker import ConsumerWorker
-from kohort.simulator.sizing.meter import Load, Meter
+from kohort.simulator.sizing.meter import Meter
 from kohort.simulator.sizing.patterns import SCRIPTS, Script, misfortunes
 from kohort.simulator.sizing.point import CONSUMER, Point, normal
 from kohort.simulator.sizing.topics import Topics
@@ -88,9 +88,6 @@ class Measures:
     """Processor time of the coordinator, in real time: it varies between runs."""
     state_bytes: int
     """Real memory of the coordinator's durable state at the end, for the pattern `steady`; else 0."""
-
-    def row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def run(point: Point, seed: int = 0) -> Measures:
@@ -270,7 +267,6 @@ class _Run:
         tallies: list[Tally] = [
             group.board.tally(worker.name for worker in group.workers if worker.wanted) for group in self.groups
         ]
-        load: Load = self.meter.load()
         stable = [took for tally in tallies for took in tally.stable_ms]
         return Measures(
             measured_ms=measured_ms,
@@ -279,15 +275,10 @@ class _Run:
             stable_ms=round(sum(stable) / len(stable), 1) if stable else 0.0,
             stable_max_ms=max(stable, default=0),
             rebalances=rebalances,
-            requests=load.requests,
-            heartbeats=load.heartbeats,
-            records=load.records,
-            record_bytes=load.record_bytes,
-            sent_bytes=load.sent_bytes,
             settled=all(tally.settled for tally in tallies),
             digest=self.world.digest(),
-            cpu_ms=round(load.cpu_ns / 1e6, 3),
             state_bytes=self._state_bytes() if self.point.pattern == "steady" else 0,
+            **asdict(self.meter.load()),
             **{name: sum(getattr(tally, name) for tally in tallies) for name in SUMMED},
         )
 

@@ -13,14 +13,12 @@ TORN and FAILED leave the log unchanged; they differ in what the process does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from random import Random
 
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.world import Millis
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import Lease, Operation
 
 
 class Fate(Enum):
@@ -50,6 +48,3 @@ class Disk:
         if faults.disk_error and random.random() < faults.disk_error:
             return Fate.FAILED, sync_ms
         return Fate.SYNCED, sync_ms
-
-    def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
-        self.storage.commit(operations, lease)

@@ -11,6 +11,7 @@ The server's answers are decoded once, at their release, where the onlooker chec
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
@@ -49,18 +50,16 @@ class Owner(Protocol):
     def cut(self, link: Link) -> None: ...
 
 
+@dataclass(eq=False, slots=True)
 class Asked:
     """A request under way, and the tag that its sender gets back with the answer."""
 
-    __slots__ = ("asked_at", "correlation_id", "request", "tag", "version")
-
-    def __init__(self, request: Any, version: int, correlation_id: int, tag: Any) -> None:
-        self.request = request
-        self.version = version
-        self.correlation_id = correlation_id
-        self.tag = tag
-        self.asked_at: Millis = 0
-        """When it reached the server."""
+    request: Any
+    version: int
+    correlation_id: int
+    tag: Any
+    asked_at: Millis = 0
+    """When it reached the server."""
 
 
 Answer = tuple["Link", Asked, Any]

@@ -172,7 +172,7 @@ class Process:
             self.crash(fate.value)
             return
         try:
-            self.disk.commit(turn.operations, self._lease)
+            self.disk.storage.commit(turn.operations, self._lease)
         except Exception as error:
             raise Violation("a commit makes sense", f"{type(error).__name__}: {error}") from error
         if fate is Fate.UNHEARD:

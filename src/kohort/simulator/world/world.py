@@ -55,7 +55,7 @@ class World:
         self.events = 0
         self.story: list[str] = []
         self.scribe = Scribe() if telling else None
-        self._telling = telling
+        self.telling = telling
         self._digest = hashlib.blake2b(digest_size=8)
         self._queue: list[tuple[Millis, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -86,10 +86,6 @@ class World:
     def digest(self) -> str:
         return self._digest.hexdigest()
 
-    @property
-    def telling(self) -> bool:
-        return self._telling
-
     def tell(self, who: str, what: str) -> None:
-        if self._telling:
+        if self.telling:
             self.story.append(f"{self.now / 1000:9.3f} {who}: {what}")

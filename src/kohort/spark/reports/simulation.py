@@ -15,8 +15,8 @@ docs/decisions/0009-spark-drives-the-simulator.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, get_type_hints
 from uuid import uuid4
 
 from kohort.simulator.sizing import DidNotForm, Measures, Point, run
@@ -25,10 +25,7 @@ from kohort.spark.runtime.failures import cause
 
 POLL_S = 0.2
 
-MEASURES: dict[str, type] = {
-    field.name: {"int": int, "Millis": int, "float": float, "bool": bool, "str": str}[str(field.type)]
-    for field in fields(Measures)
-}
+MEASURES: dict[str, type] = get_type_hints(Measures)
 """Name of a measure: its type."""
 
 
@@ -108,7 +105,7 @@ def row_of(number: int, point: Point, seed: int) -> dict[str, Any]:
     """Simulate one run; returns its row."""
     row: dict[str, Any] = {"run": number, "label": point.label(), **asdict(point), "seed": seed}
     try:
-        return {**row, **run(point, seed).row(), "error": None}
+        return {**row, **asdict(run(point, seed)), "error": None}
     except DidNotForm as error:
         return {**row, **dict.fromkeys(MEASURES), "error": str(error)}
 
