@@ -7,7 +7,6 @@ rows in blocks; each row becomes a JSON object with the columns' names and order
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import chain, islice
@@ -19,30 +18,6 @@ import pyarrow as pa
 from pyarrow import csv
 
 FLIGHTS = 336_776
-
-
-class Flight(msgspec.Struct, frozen=True):
-    """A row of flights.csv. Times of day are written as the digits of HHMM, delays in minutes; None is unknown."""
-
-    year: int
-    month: int
-    day: int
-    dep_time: int | None
-    sched_dep_time: int
-    dep_delay: int | None
-    arr_time: int | None
-    sched_arr_time: int
-    arr_delay: int | None
-    carrier: str
-    flight: int
-    tailnum: str | None
-    origin: str
-    dest: str
-    air_time: int | None
-    distance: int
-    hour: int
-    minute: int
-    time_hour: str
 
 
 SQL_SCHEMA = "month INT, carrier STRING, dep_delay INT, arr_delay INT"
@@ -57,7 +32,10 @@ class FlightRecord(NamedTuple):
 
 
 def read_flights(limit: int = FLIGHTS) -> Iterator[FlightRecord]:
-    """The first `limit` flights of the year, in the order of the file."""
+    """The first `limit` flights of the year, in the order of the file.
+
+    Times of day are written as the digits of HHMM, delays in minutes; None is unknown.
+    """
     encode = msgspec.json.Encoder().encode
     text = csv.ConvertOptions(
         column_types={"time_hour": pa.string(), "tailnum": pa.string()},
@@ -66,15 +44,8 @@ def read_flights(limit: int = FLIGHTS) -> Iterator[FlightRecord]:
     )
     with zipfile.ZipFile(flights_file()) as archive, archive.open("flights.csv") as rows:
         blocks = csv.open_csv(rows, convert_options=text)
-        columns = (block.to_pydict().values() for block in blocks)
-        for values in islice(chain.from_iterable(zip(*block, strict=True) for block in columns), limit):
-            flight = Flight(*values)
-            yield FlightRecord(flight.tailnum or flight.carrier, encode(flight))
-
-
-def checksum(value: bytes) -> int:
-    """Checksum of one record, equal to Spark's crc32. The sum over records depends on no order."""
-    return zlib.crc32(value)
+        for flight in islice(chain.from_iterable(block.to_pylist() for block in blocks), limit):
+            yield FlightRecord(flight["tailnum"] or flight["carrier"], encode(flight))
 
 
 def flights_file() -> Path:

@@ -89,9 +89,12 @@ class Handover:
     def _watch(self, cluster: Cluster) -> None:
         deadline = time.monotonic() + LONGEST_S
         look_at = 0.0
-        while not (self._finished() or self._stop.is_set()):
+        while not (self.times.taken_over and self.ledger.committed_records >= self._records):
+            if self._stop.is_set():
+                return
             if time.monotonic() > deadline:
-                raise HandoverFailed(f"the group got to {self._told()} within {LONGEST_S:.0f} s")
+                reached = f"{self.ledger.committed_records:,} of {self._records:,} records"
+                raise HandoverFailed(f"the group got to {reached} within {LONGEST_S:.0f} s")
             self._listen(POLL_S / 2)
             if not self.times.killed:
                 self._kill_at_half()
@@ -100,9 +103,6 @@ class Handover:
                 look_at = time.monotonic() + POLL_S
             elif not self.times.taken_over:
                 self._note_take_over()
-
-    def _finished(self) -> bool:
-        return bool(self.times.taken_over) and self.ledger.committed_records >= self._records
 
     def _listen(self, longest_s: float) -> None:
         """Process all events of the workers that have arrived."""
@@ -124,7 +124,7 @@ class Handover:
         if shared and held != self._told_assignment:
             self._told_assignment = dict(held)
             for name in (self._survivor, self._victim):
-                self.tell(self.ledger.held_since[name], f"{name} has partitions {_listed(held[name])}")
+                self.tell(self.ledger.held_since[name], f"{name} has partitions {', '.join(map(str, held[name]))}")
         uncommitted = self.ledger.uncommitted(self._victim)
         if shared and uncommitted and self.ledger.committed_records * 2 >= self._records:
             self.times.killed = time.time()
@@ -170,13 +170,6 @@ class Handover:
             for partition, offset in self._left_behind.items()
         }
 
-    def _told(self) -> str:
-        return f"{self.ledger.committed_records:,} of {self._records:,} records"
-
     def _last_line(self, worker: str) -> str:
         lines = self.workers.log(worker).read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "its log is empty")
-
-
-def _listed(partitions: tuple[int, ...]) -> str:
-    return ", ".join(map(str, partitions))
