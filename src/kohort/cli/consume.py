@@ -125,14 +125,9 @@ class Reading:
             position = next_position(fetched, position)
         _write(b"".join(lines))
         self.printed += len(lines)
-        self._move(partition, position)
-
-    def _move(self, partition: TopicPartition, position: int) -> None:
-        end = self.ends.get(partition)
         position = position if end is None else min(position, end)
         if position > self.positions[partition]:
-            self.positions[partition] = position
-            self._uncommitted[partition] = position
+            self.positions[partition] = self._uncommitted[partition] = position
 
     def _recover(self, partition: TopicPartition, error: ErrorCode) -> None:
         """The log does not have this position: continue at the nearer end of the log."""

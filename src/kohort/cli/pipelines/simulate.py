@@ -217,9 +217,7 @@ def _print_advice(advice: Advice) -> None:
             number("REQUESTS/S"): lambda way: f"{way.deploy.requests_per_s:.1f}",
         },
     )
-    typer.echo()
-    for line in advice.lines:
-        typer.echo(line)
+    typer.echo("\n".join(["", *advice.lines]))
 
 
 class _Row(NamedTuple):
