@@ -25,7 +25,8 @@ from kohort.spark.lake.file_swap import Swap, finish, swap
 from kohort.spark.lake.lake import HIDDEN, LakeError, data_files
 from kohort.spark.lake.locks import STALE_S, Taken, leased, lock_file
 from kohort.spark.lake.tables import TABLE_NAME, TableFormat, check_format, parquet_directories
-from kohort.spark.runtime.session import cause, timestamps_in_micros
+from kohort.spark.runtime.failures import cause
+from kohort.spark.runtime.session import timestamps_in_micros
 
 TARGET_BYTES = 128_000_000
 SMALL = 0.75

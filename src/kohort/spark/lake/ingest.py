@@ -39,14 +39,15 @@ from kohort.spark.files.hadoop import HadoopDirectory
 from kohort.spark.lake import compaction, ingest_settings
 from kohort.spark.lake.compaction import Compacted
 from kohort.spark.lake.ingest_settings import Kept
-from kohort.spark.lake.json_schema import Type, extended, infer, nullable
+from kohort.spark.lake.json_schema import Type, extended, infer
 from kohort.spark.lake.lake import Written
 from kohort.spark.lake.locks import STALE_S
 from kohort.spark.lake.row_shape import JsonSettings, JsonShape, RawShape, RowShape, Typing
 from kohort.spark.lake.sample import sample
 from kohort.spark.lake.tables import Sink, TableFormat, check_format, parquet_directories, sink
 from kohort.spark.options.source import security_of
-from kohort.spark.runtime.session import cause, register, timestamps_in_micros
+from kohort.spark.runtime.failures import cause
+from kohort.spark.runtime.session import register, timestamps_in_micros
 from kohort.spark.source.checkpoint import finished, last_finished, last_planned, query_id
 
 POLL_S = 0.2
@@ -240,7 +241,7 @@ def parse_schema(text: str) -> Type:
         schema = StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else StructType.fromDDL(text)
         if not isinstance(schema, StructType) or not schema.fields:
             raise ValueError("it has no fields")
-        return nullable(schema.jsonValue())
+        return schema.toNullable().jsonValue()
     except Exception as error:
         raise ValueError(f"the schema is neither Spark's DDL nor its JSON: {cause(error)}") from None
 

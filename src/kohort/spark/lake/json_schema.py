@@ -160,20 +160,6 @@ def renamed(kind: Type, taken: Collection[str] = ()) -> Type:
     return kind
 
 
-def nullable(kind: Type) -> Type:
-    """The same type with every field optional."""
-    if _is(kind, "struct"):
-        return {
-            **kind,
-            "fields": [{**field, "type": nullable(field["type"]), "nullable": True} for field in kind["fields"]],
-        }
-    if _is(kind, "array"):
-        return {**kind, "elementType": nullable(kind["elementType"]), "containsNull": True}
-    if _is(kind, "map"):
-        return {**kind, "valueType": nullable(kind["valueType"]), "valueContainsNull": True}
-    return kind
-
-
 def describe(kind: Type) -> str:
     """A type in SQL: `bigint`, `array<string>`, `struct<a: double>`."""
     if _is(kind, "struct"):

@@ -18,7 +18,6 @@ from kohort.spark.lake.lake import DEAD_LETTERS, Lake, LakeError, Written, refus
 from kohort.spark.lake.row_shape import RowShape
 
 TableFormat = Literal["parquet", "delta", "iceberg"]
-FORMATS: tuple[TableFormat, ...] = ("parquet", "delta", "iceberg")
 
 NEEDS = {
     "delta": ("io.delta.sql.DeltaSparkSessionExtension", "io.delta:delta-spark_4.2_2.13:4.4.0"),

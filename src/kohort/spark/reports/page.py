@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.reports.figures import DARK, LIGHT, css_colour, svg
 
 T = TypeVar("T")
@@ -129,10 +130,7 @@ class Page:
 
     def write(self, path: str | Path) -> None:
         """Write the file, whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_text(self.html(), encoding="utf-8")
-        partial.replace(target)
+        ArrowDirectory(Path(path)).write_text(self.html())
 
     def html(self) -> str:
         """The whole page."""

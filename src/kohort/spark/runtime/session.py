@@ -92,14 +92,6 @@ def timestamps_in_micros(session: Any) -> Iterator[None]:
         session.conf.set(name, before)
 
 
-def cause(error: Exception) -> str:
-    """The line with the cause in Spark's long message: kohort's innermost error, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
-    javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    return next(iter(ours[-1:] or javas or lines), type(error).__name__)
-
-
 def _start(settings: dict[str, str], quiet: bool) -> Any:
     from pyspark import SparkConf, SparkContext, java_gateway
     from pyspark.sql import SparkSession

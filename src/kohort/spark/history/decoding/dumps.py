@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -182,16 +181,13 @@ def _decoded(keys: pa.Array, values: pa.Array, partitions: pa.Array, offsets: pa
     return pa.table([*decoded.columns, partitions, offsets, times], names)
 
 
-class _Writer:
+class _Writer(ExitStack):
     """Writes the files of one dump: for each log partition a file of commits and a file of group records."""
 
     def __init__(self, store: Store, key: str, imported: ImportedDump) -> None:
+        super().__init__()
         self._store, self._key, self._imported = store, key, imported
         self._writers: dict[str, pq.ParquetWriter] = {}
-        self._files = ExitStack()
-
-    def __enter__(self) -> _Writer:
-        return self
 
     def write(self, rows: pa.Table) -> None:
         self._imported.records += rows.num_rows
@@ -208,13 +204,10 @@ class _Writer:
     def _writer(self, holds: str, partition: int, schema: pa.Schema) -> pq.ParquetWriter:
         place = f"records/files/of={holds}/in={partition}/{self._key}.parquet"
         if place not in self._writers:
-            out = self._files.enter_context((self._store / place).new_file())
-            self._writers[place] = self._files.enter_context(pq.ParquetWriter(out, schema, **encoding(schema)))
+            out = self.enter_context((self._store / place).new_file())
+            self._writers[place] = self.enter_context(pq.ParquetWriter(out, schema, **encoding(schema)))
             self._imported.files.append(place)
         return self._writers[place]
-
-    def __exit__(self, *error: Any) -> None:
-        self._files.__exit__(*error)
 
 
 # -- segments
