@@ -64,7 +64,6 @@ class ClusterOptions:
     command_config: Annotated[
         Path | None,
         typer.Option(
-            "--command-config",
             envvar=COMMAND_CONFIG_VARIABLE,
             metavar="FILE",
             dir_okay=False,

@@ -36,8 +36,7 @@ def history_command(
         ),
     ] = None,
     ends: Annotated[
-        str | None,
-        typer.Option("--ends", metavar="FILE", help="With --files: the topics' log ends over time (Parquet, CSV)."),
+        str | None, typer.Option(metavar="FILE", help="With --files: the topics' log ends over time (Parquet, CSV).")
     ] = None,
     interval: Annotated[
         int | None, typer.Option(min=1, metavar="SECONDS", help="Width of the intervals of rates and lag.")

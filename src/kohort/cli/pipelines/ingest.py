@@ -81,13 +81,11 @@ class ValueOptions:
     """How the records' values are stored."""
 
     schema: Annotated[
-        Literal["raw", "json"],
-        typer.Option("--schema", help="Values as they are, or JSON objects whose fields become columns."),
+        Literal["raw", "json"], typer.Option(help="Values as they are, or JSON objects whose fields become columns.")
     ] = "raw"
     schema_file: Annotated[
         Path | None,
         typer.Option(
-            "--schema-file",
             metavar="FILE",
             exists=True,
             dir_okay=False,
@@ -133,7 +131,7 @@ class WriteOptions:
         str, typer.Option("--to", metavar="PLACE", help="A directory or address that Spark knows; an Iceberg table.")
     ]
     checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", metavar="PLACE", help="Spark's checkpoint [default: in the output].")
+        str | None, typer.Option(metavar="PLACE", help="Spark's checkpoint [default: in the output].")
     ] = None
     partition_by: Annotated[
         str, typer.Option(metavar="COLUMN,...", help="Of topic, date, hour (of the timestamp, UTC), partition.")

@@ -29,9 +29,7 @@ class TableOptions:
 
     dead_letters: Annotated[
         str | None,
-        typer.Option(
-            "--dead-letters", metavar="PLACE", help="Place of values that do not parse [default: LAKE/_dead_letters]."
-        ),
+        typer.Option(metavar="PLACE", help="Place of values that do not parse [default: LAKE/_dead_letters]."),
     ] = None
     table_format: Annotated[
         TableFormat, typer.Option("--format", help="Parquet files, or a table whose jars the session has.")

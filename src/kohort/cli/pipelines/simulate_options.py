@@ -58,8 +58,7 @@ class GridOptions:
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of every run, as session_ms=30000."),
     ] = None
     grid: Annotated[
-        Path | None,
-        typer.Option("--grid", metavar="FILE", help="The grid in TOML or JSON; options override it."),
+        Path | None, typer.Option(metavar="FILE", help="The grid in TOML or JSON; options override it.")
     ] = None
 
     def given(self) -> dict[str, tuple[Any, ...]]:
