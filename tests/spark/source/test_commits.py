@@ -58,7 +58,7 @@ def test_the_last_batch_is_committed_only_if_the_checkpoint_has_it(
     commits: Commits, cluster: Cluster, tmp_path: Path
 ) -> None:
     commits.finish()
-    commits.plan(END)
+    commits.planned = END
     commits.finish()
     assert cluster.committed("g") == {}
     batch(tmp_path, 0, [{"other": {"0": 9}}, END], done=False)
@@ -81,11 +81,11 @@ def test_a_stop_without_a_checkpoint_location_warns(
     commits_of: Callable[..., Commits], capsys: pytest.CaptureFixture[str]
 ) -> None:
     commits = commits_of()
-    commits.plan({"t": {"0": 0}})
+    commits.planned = {"t": {"0": 0}}
     commits.commit({("t", 0): 0})
     commits.finish()
     assert capsys.readouterr().err == ""
-    commits.plan(END)
+    commits.planned = END
     commits.finish()
     assert "the last batch is not committed to the group g" in capsys.readouterr().err
 
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_cannot_be_read_is_a_warning(
 ) -> None:
     batch(tmp_path, 0, [END], done=True)
     (tmp_path / "offsets" / "0").write_text("v1\n{}\n{")
-    commits.plan(END)
+    commits.planned = END
     commits.finish()
     assert "the last finished batch is not committed to the group g" in capsys.readouterr().err
     with pytest.raises(ValueError, match="nowhere"):

@@ -240,7 +240,7 @@ def test_a_location_without_a_checkpoint_is_reported_once(
     monkeypatch.setattr(commits, "_commit", lambda *_: {})
     for there in (False, True):
         query = reader(Logs({("t", 0): 10}), kafka_group_id="g", checkpointLocation=str(tmp_path / "ckpt"))
-        query._commits.plan(json(t=10))
+        query._commits.planned = json(t=10)
         if at_the_end:
             query._commits.finish()
         else:

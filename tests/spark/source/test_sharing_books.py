@@ -15,8 +15,8 @@ ME = BatchReader("m-1", 3, "consumer")
 
 def begun() -> Sharing:
     sharing = Sharing()
-    sharing.begin(P, 3, 10, 10)
-    sharing.begin(Q, 3, 20, 20)
+    sharing.begin(P, 3, 10)
+    sharing.begin(Q, 3, 20)
     return sharing
 
 
@@ -41,7 +41,7 @@ def test_a_batch_says_what_it_reads_and_who() -> None:
 def test_the_same_range_again_is_another_batch() -> None:
     sharing = begun()
     first = sharing.plan({P: 10}, {P: 15}, {}, ME)
-    sharing.begin(P, 5, 10, 10)  # lost, and back
+    sharing.begin(P, 5, 10)  # lost, and back
     assert sharing.plan({P: 10}, {P: 15}, first, ME) != first
 
 
@@ -50,7 +50,7 @@ def test_what_is_lost_does_not_count_any_more() -> None:
     sharing.plan({P: 10, Q: 20}, {P: 15, Q: 25}, {}, ME)
     owned = {Q: 3}
     assert sharing.busy([P, Q], owned) == {Q}
-    sharing.begin(P, 5, 12, 12)  # it comes back, and somebody has read on meanwhile
+    sharing.begin(P, 5, 12)  # it comes back, and somebody has read on meanwhile
     owned = {P: 5, Q: 3}
     assert sharing.busy([P], owned) == set()
     sharing.finish()
@@ -64,7 +64,7 @@ def test_what_is_to_be_given_up_is_not_planned_again() -> None:
     sharing.leaving.add(P)
     assert sharing.readable({P: 3, Q: 3}) == {Q: 20}
     sharing.give_up([P])
-    sharing.begin(P, 4, 10, 10)
+    sharing.begin(P, 4, 10)
     assert sharing.readable({P: 4, Q: 3}) == {P: 10, Q: 20}
 
 

@@ -79,7 +79,7 @@ def write(options: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBat
     except BaseException:
         sender.discard()
         raise
-    sender.keep()
+    _Sender.kept = sender
     return Written(rows)
 
 
@@ -114,9 +114,6 @@ class _Sender:
             if not kept._broken:
                 return kept
         return cls(options)
-
-    def keep(self) -> None:
-        _Sender.kept = self
 
     def discard(self) -> None:
         """Discard the queue, so that the producer does not send rows of a task that will be repeated."""

@@ -62,13 +62,9 @@ class Commits:
         """Failed commits since the last successful one."""
         self._retry_at = 0.0
         self._warned: set[str] = set()
-        self._planned: Json | None = None
+        self.planned: Json | None = None
         """The end of the newest batch, which may not be finished."""
         self._identity: IdentityReceiver | None = None
-
-    def plan(self, end: Json) -> None:
-        """Note the end of a new batch."""
-        self._planned = end
 
     def reply_to(self) -> ReplyTo | None:
         """The address to which tasks report their query and batch."""
@@ -105,7 +101,7 @@ class Commits:
 
     def finish(self) -> None:
         """Commit the newest batch if the checkpoint says that it is finished. Needs the option checkpointLocation."""
-        location, end = self._options.checkpoint, self._planned
+        location, end = self._options.checkpoint, self.planned
         if self._options.group_id is None or end is None or from_json(end).items() <= self._committed.items():
             return
         if location is None:
@@ -125,7 +121,7 @@ class Commits:
         except (KafkaError, OSError, ValueError) as error:
             self._warn(f"the last finished batch is not committed to the group {self._options.group_id}: {error}")
         else:
-            self._planned = None
+            self.planned = None
 
     def check_checkpoint_location(self) -> None:
         """Warn if checkpointLocation has no checkpoint at a time when there must be one.

@@ -79,7 +79,7 @@ class KohortStreamReader(PacedReader):
         if first or any(begin[place] != reached.get(place, begin[place]) for place in ends):
             end[START] = to_json({place: begin[place] for place in ends})
         self._planned = (end, begin)
-        self._commits.plan(end)
+        self._commits.planned = end
         return end
 
     def reportLatestOffset(self) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import TaskContext
@@ -18,19 +19,18 @@ REPORTING_TASKS = 3
 """How many tasks of a batch report which query they belong to. One task is enough, but its datagram may get lost."""
 
 
+@dataclass(eq=False)
 class RangePartition(InputPartition):
     """A task: offsets [start, end) of a partition."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
-        super().__init__(f"{topic}-{partition}[{start},{end})")
-        self.topic = topic
-        self.partition = partition
-        self.start = start
-        self.end = end
-        self.reply_to: ReplyTo | None = None
-        """Where the task reports which query and batch it belongs to."""
-        self.reader: GroupMember | None = None
-        """The member of the group on whose behalf the task fetches."""
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reply_to: ReplyTo | None
+    """Where the task reports which query and batch it belongs to."""
+    reader: GroupMember | None
+    """The member of the group on whose behalf the task fetches."""
 
 
 def tasks_of(
@@ -39,15 +39,11 @@ def tasks_of(
     reply_to: ReplyTo | None = None,
     reader: GroupMember | None = None,
 ) -> list[RangePartition]:
-    tasks = [
-        RangePartition(topic, partition, first, last)
-        for (topic, partition), first, last in cut(ranges, options.min_partitions, options.max_records_per_partition)
+    pieces = cut(ranges, options.min_partitions, options.max_records_per_partition)
+    return [
+        RangePartition(topic, partition, first, last, reply_to if number < REPORTING_TASKS else None, reader)
+        for number, ((topic, partition), first, last) in enumerate(pieces)
     ]
-    for task in tasks:
-        task.reader = reader
-    for task in tasks[:REPORTING_TASKS]:
-        task.reply_to = reply_to
-    return tasks
 
 
 def read_task(options: Options, task: InputPartition | None) -> Iterator[Any]:

@@ -223,7 +223,7 @@ class Membership:
         else:
             with self.locked() as sharing:
                 for place in partitions & owned.keys():
-                    sharing.begin(place, owned[place], positions[place], positions[place])
+                    sharing.begin(place, owned[place], positions[place])
                     self._last_ranges.pop(place, None)
 
     def on_revoked(self, partitions: Partitions) -> None:

@@ -60,9 +60,9 @@ class Sharing:
     """Partitions that are to be given up: no new batch reads them."""
     batch: Batch | None = None
 
-    def begin(self, place: TopicPartition, epoch: int, position: int, committed: int) -> None:
-        """The group has assigned a partition."""
-        self.places[place] = Progress(epoch, position, committed)
+    def begin(self, place: TopicPartition, epoch: int, position: int) -> None:
+        """The group has assigned a partition, with this committed offset."""
+        self.places[place] = Progress(epoch, position, position)
         self.leaving.discard(place)
 
     def readable(self, owned: Owned) -> Positions:
