@@ -10,12 +10,11 @@ from threading import Lock
 
 from bench import _kafka as apache
 from bench._process import serving
+from peer_requests import OFFSETS_PARTITIONS, create_topics, wait_until_known
 from peer_servers import wait_for_the_coordinator
 from socket_client import Address, Wire
-from wire_world import OFFSETS_PARTITIONS, wait_until_known
 
 from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 
 USUAL = {
     "group.initial.rebalance.delay.ms": "0",
@@ -92,14 +91,10 @@ def starting_kohort(settings: Mapping[str, str]) -> Iterator[Start]:
 
 
 def created(address: Address, topics: Mapping[str, int]) -> dict[str, TopicSpec]:
-    rows = tuple(
-        CreatableTopic(name=name, num_partitions=count, replication_factor=1) for name, count in topics.items()
-    )
     wire = Wire(address, "operator")
-    answer = wire.call(CreateTopicsRequest(topics=rows, timeout_ms=30_000), 7)
-    assert not any(row.error_code for row in answer.topics), answer
-    made = {row.name: TopicSpec(row.topic_id, row.name, topics[row.name]) for row in answer.topics}
+    ids = create_topics(wire.call, topics)
+    made = {name: TopicSpec(topic_id, name, topics[name]) for name, topic_id in ids.items()}
     wanted = {(spec.topic_id, index) for spec in made.values() for index in range(spec.partitions)}
-    wait_until_known(wire, "probe.", tuple(made), wanted)
+    wait_until_known(wire.call, "probe.", tuple(made), wanted)
     wire.close()
     return made

@@ -17,7 +17,7 @@ from typing import Any
 
 from guide import Hints, label
 from peer_print import printed
-from peer_requests import create_topics, delete_topics, grow_topics
+from peer_requests import create_topics, delete_topics, grow_topics, wait_until_known
 from scenario_commands import Commands, Name, duration, text_of
 from socket_client import Address, Answer, Wire, ready
 
@@ -26,7 +26,6 @@ from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.simulator.actors.operator import alter_request
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
-from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID, schema_of
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -45,11 +44,8 @@ from kohort.wire.schemas.offset_fetch import (
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
-KNOWN_S = 20.0
-"""How long a change of topics may take to be known everywhere."""
 PARKED_S = 2.5
 """Seconds of a scenario after which an answer is not late: this server, unlike the other, parked the request."""
-OFFSETS_PARTITIONS = 4
 ID_VERSION = 10
 """From this version on OffsetCommit and OffsetFetch name topics by their ids."""
 
@@ -497,34 +493,4 @@ class WireWorld(Commands):
         self._seen |= counts.keys()
         wanted = {(self._topic_ids[name], index) for name, count in counts.items() for index in range(count)}
         self._probes += 1
-        wait_until_known(self._wire("operator"), f"{self._prefix}probe{self._probes}.", names, wanted)
-
-
-def wait_until_known(wire: Wire, prefix: str, names: tuple[str, ...], wanted: set[tuple[bytes, int]]) -> None:
-    """Until the coordinators of all partitions of the offsets topic know that these names have these partitions: the
-    only member of a new group is given all of them."""
-    deadline, tries = time.monotonic() + KNOWN_S, 0
-    # Names that differ in their last digit alone are of one partition after the other.
-    while not all(_given(wire, f"{prefix}{tries}.{last}", names) == wanted for last in range(OFFSETS_PARTITIONS)):
-        assert time.monotonic() < deadline, f"{names} are not known"
-        time.sleep(0.03)
-        tries += 1
-
-
-def _given(wire: Wire, group: str, names: tuple[str, ...]) -> set[tuple[bytes, int]] | None:
-    """None if the coordinator is not ready."""
-    probe = ConsumerGroupHeartbeatRequest(
-        group_id=group,
-        member_id="probe",
-        member_epoch=0,
-        rebalance_timeout_ms=30_000,
-        subscribed_topic_names=names,
-        topic_partitions=(),
-    )
-    answer = wire.call(probe, 1)
-    if answer.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
-        return None
-    assert not answer.error_code, answer
-    wire.call(changed(probe, member_epoch=-1), 1)
-    rows = answer.assignment.topic_partitions if answer.assignment is not None else ()
-    return {(row.topic_id, index) for row in rows for index in row.partitions}
+        wait_until_known(self._query, f"{self._prefix}probe{self._probes}.", names, wanted)

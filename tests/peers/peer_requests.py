@@ -1,4 +1,4 @@
-"""Requests from plain values, and the requests that create, grow and delete topics.
+"""Requests from plain values, the requests that create, grow and delete topics, and waiting for a condition.
 
     request("DeleteTopics", topics=[{"name": "t"}], timeout_ms=1000)
 
@@ -7,14 +7,20 @@ Structs in a request are given as dicts, with the field names of `kohort.wire.sc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from kohort.broker.apis import APIS
+from kohort.broker.messages import changed
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
 
 REQUESTS = {api.name: api.request for api in APIS.values()}
 TIMEOUT_MS = 20_000
+WAIT_S, POLL_S = 25.0, 0.03
+OFFSETS_PARTITIONS = 4
 Call = Callable[[Any, int], Any]
 """Sends a request in a version; returns the answer."""
 
@@ -52,3 +58,44 @@ def delete_topics(call: Call, names: Iterable[str]) -> None:
     rows = [{"name": name} for name in names]
     answer = call(request("DeleteTopics", topics=rows, timeout_ms=TIMEOUT_MS), 6)
     assert not any(row.error_code for row in answer.responses), answer
+
+
+def wait_for(condition: Callable[[], object], what: str, limit_s: float = WAIT_S) -> None:
+    """Fails with `what` if the condition does not come true."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(POLL_S)
+
+
+def wait_until_known(call: Call, prefix: str, names: tuple[str, ...], wanted: set[tuple[bytes, int]]) -> None:
+    """Until the coordinators of all partitions of the offsets topic know that these names have these partitions: the
+    only member of a new group is given all of them."""
+    tries = count()
+
+    def is_known() -> bool:
+        # Names that differ in their last digit alone are of one partition after the other.
+        group = f"{prefix}{next(tries)}."
+        return all(_given(call, f"{group}{last}", names) == wanted for last in range(OFFSETS_PARTITIONS))
+
+    wait_for(is_known, f"the partitions of {names} are not known")
+
+
+def _given(call: Call, group: str, names: tuple[str, ...]) -> set[tuple[bytes, int]] | None:
+    """None if the coordinator is not ready."""
+    probe = request(
+        "ConsumerGroupHeartbeat",
+        group_id=group,
+        member_id="probe",
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=names,
+        topic_partitions=(),
+    )
+    answer = call(probe, 1)
+    if answer.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
+        return None
+    assert not answer.error_code, answer
+    call(changed(probe, member_epoch=-1), 1)
+    rows = answer.assignment.topic_partitions if answer.assignment is not None else ()
+    return {(row.topic_id, index) for row in rows for index in row.partitions}

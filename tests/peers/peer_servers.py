@@ -6,19 +6,18 @@ the times of answers are not compared here.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
 from bench import _kafka as apache
-from peer_stage import Address
+from peer_requests import wait_for
+from peer_wire import Address
 
 from kohort.client.wire.blocking_connection import Connection
 from kohort.config import parse_value
-from kohort.simulator.checks.onlooker import response_of
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 SETTINGS = {
@@ -51,13 +50,12 @@ def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[Address]:
 
 def wait_for_the_coordinator(address: Address) -> None:
     """The first FindCoordinator creates `__consumer_offsets`."""
-    deadline = time.monotonic() + 60
     with closing(Connection(*address)) as connection:
-        for request in (FindCoordinatorRequest(coordinator_keys=("g",)), DescribeGroupsRequest(groups=("g",))):
-            while True:
-                answer = connection.request(request, response_of(type(request)))
-                [found] = answer.coordinators if isinstance(answer, FindCoordinatorResponse) else answer.groups
-                if found.error_code in (0, ErrorCode.GROUP_ID_NOT_FOUND):
-                    break
-                assert time.monotonic() < deadline, answer
-                time.sleep(0.1)
+
+        def is_ready() -> bool:
+            found = connection.request(FindCoordinatorRequest(coordinator_keys=("g",)), FindCoordinatorResponse)
+            known = connection.request(DescribeGroupsRequest(groups=("g",)), DescribeGroupsResponse)
+            error = found.coordinators[0].error_code or known.groups[0].error_code
+            return error in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
+
+        wait_for(is_ready, f"the coordinator at {address} is not ready", 60)

@@ -16,7 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from peer_print import counted, printed
-from peer_requests import create_topics, delete_topics, grow_topics, request
+from peer_requests import (
+    POLL_S,
+    WAIT_S,
+    create_topics,
+    delete_topics,
+    grow_topics,
+    request,
+    wait_for,
+    wait_until_known,
+)
 from peer_wire import Address, Options, WireCommands
 
 from kohort.broker.messages import changed
@@ -25,26 +34,15 @@ from kohort.simulator.actors.operator import GROUP as GROUP_RESOURCE
 from kohort.simulator.actors.operator import alter_request
 from kohort.simulator.checks.onlooker import response_of
 from kohort.wire.codec import encode
-from kohort.wire.embedded import assignment_bytes, assignment_in
+from kohort.wire.embedded import assignment_bytes, assignment_in, by_topic
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schemas.consumer_protocol import TopicPartition as OwnedPartitions
 from kohort.wire.schemas.join_group import JoinGroupResponse
-from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 GROUPS = ("g", "h")
 OF_GROUP = 8
 """The source of a group's own config."""
-WAIT_S, POLL_S = 25.0, 0.05
 REBALANCE_IN_PROGRESS = 27
-
-Partitions = list[tuple[str, int]]
-
-
-def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for topic, index in partitions:
-        found[topic] = (*found.get(topic, ()), index)
-    return found
 
 
 @dataclass(slots=True)
@@ -55,8 +53,7 @@ class Actor:
     connection: Connection
     member_id: str
     epoch: int = 0
-    told: Partitions = field(default_factory=list)
-    topics: tuple[str, ...] = ("t",)
+    told: list[tuple[str, int]] = field(default_factory=list)
     is_classic: bool = False
     group: str = "g"
 
@@ -69,6 +66,7 @@ class Stage(WireCommands):
         self._names: dict[Any, str] = {self._real(name): name for name in GROUPS}
         self._leads: dict[str, int] = {}
         self._partition_counts: dict[str, int] = {}
+        self._probes = 0
         self._controller = self._connect("control")
 
     def close(self) -> None:
@@ -124,8 +122,7 @@ class Stage(WireCommands):
 
     def do_topic(self, words: list[str], options: Options) -> None:
         """`topic t=3 u=1`."""
-        counts = self._counts(options)
-        for name, topic_id in create_topics(self._control, counts).items():
+        for name, topic_id in create_topics(self._control, self._counts(options)).items():
             alias = name.removeprefix(f"{self._sequence}.")
             self._ids[alias] = topic_id
             self._names |= {topic_id: alias, name: alias}
@@ -143,23 +140,19 @@ class Stage(WireCommands):
         return {self._real(name): int(count) for name, count in options.items()}
 
     def _wait_until_known(self, counts: Options) -> None:
-        """Wait until the coordinator has the present topics: a member of another group then gets their partitions."""
+        """Wait until the coordinators have the present topics."""
         self._partition_counts |= {name: int(count) for name, count in counts.items()}
-        probe = Actor("probe", self._controller, "probe", topics=tuple(self._partition_counts), group="probe")
-        deadline = time.monotonic() + WAIT_S
-        while len(probe.told) != sum(self._partition_counts.values()):
-            assert time.monotonic() < deadline, f"the coordinator does not know {counts}"
-            self._beat(probe, {"owned": "told"} if probe.epoch else {})
-        self._beat(probe, {"epoch": "-1"})
+        wanted = {(self._ids[name], index) for name, count in self._partition_counts.items() for index in range(count)}
+        self._probes += 1
+        names = tuple(map(self._real, self._partition_counts))
+        wait_until_known(self._control, self._real(f"probe{self._probes}."), names, wanted)
 
     # -- the consumer protocol
 
     def do_beat(self, words: list[str], options: Options) -> list[str]:
         """`beat a [epoch= topics= regex= owned= rebalance= assignor= instance= rack= id= group= v=]`."""
         actor = self._actor(words[0])
-        version = int(options.get("v", 1))
-        group = options.get("group", actor.group)
-        return self._show(self._beat(actor, options, version), group)
+        return self._show(self._beat(actor, options), options.get("group", actor.group))
 
     def do_ack(self, words: list[str], options: Options) -> list[str]:
         """A heartbeat that reports the actor's partitions: those of its last assignment."""
@@ -171,10 +164,10 @@ class Stage(WireCommands):
     def do_away(self, words: list[str], options: Options) -> list[str]:
         return self.do_beat(words, {"epoch": "-2", **options})
 
-    def _beat(self, actor: Actor, options: Options, version: int = 1) -> Any:
+    def _beat(self, actor: Actor, options: Options) -> Any:
         group = options.get("group", actor.group)
         epoch = self._epoch(options.get("epoch"), actor, group)
-        joins = {"topics": ",".join(actor.topics), "owned": "none", "rebalance": "30000"}
+        joins = {"topics": "t", "owned": "none", "rebalance": "30000"}
         given = {**(joins if epoch == 0 else {}), **options}
         heartbeat = request(
             "ConsumerGroupHeartbeat",
@@ -189,7 +182,7 @@ class Stage(WireCommands):
             server_assignor=given.get("assignor"),
             topic_partitions=self._owned(given.get("owned"), actor),
         )
-        answer = self._ask(actor.connection, heartbeat, version)
+        answer = self._ask(actor.connection, heartbeat, int(given.get("v", 1)))
         if answer.error_code == 0:
             if epoch == 0:
                 self._leads.setdefault(group, answer.member_epoch - 1)
@@ -240,7 +233,7 @@ class Stage(WireCommands):
             return None
         chosen = {"none": [], "told": actor.told}.get(given)
         topics = by_topic(self._partitions(given.split(",")) if chosen is None else chosen)
-        return [{"topic_id": self._ids[name], "partitions": of} for name, of in topics.items()]
+        return [{"topic_id": self._ids[name], "partitions": of} for name, of in topics]
 
     def _partitions(self, words: Iterable[str]) -> Iterator[tuple[str, int]]:
         """`t:0`, or `a.0` for the first partition that an actor was assigned."""
@@ -287,8 +280,7 @@ class Stage(WireCommands):
             return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
         self._send_join(actor, {})
         if self._receive_join(actor).error_code == 0:
-            self._send_sync(actor, {}, {})
-            self._receive_sync(actor)
+            self._sync(actor, {})
         return []
 
     def _state(self, members: list[Actor]) -> str:
@@ -298,18 +290,17 @@ class Stage(WireCommands):
     def _described(self, group: str) -> Any:
         return self._control(request("ConsumerGroupDescribe", group_ids=[self._real(group)]), 1).groups[0]
 
-    def do_until(self, words: list[str], options: Options) -> list[str]:
+    def do_until(self, words: list[str], options: Options) -> None:
         """`until members=1`, `until state=Stable`: by ConsumerGroupDescribe, of a classic group by DescribeGroups."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
+
+        def is_so() -> bool:
             group = self._described("g")
             if group.error_code:
                 group = self._control(request("DescribeGroups", groups=[self._real("g")]), 6).groups[0]
             found = {"members": str(len(group.members)), "state": group.group_state}
-            if all(found[name] == value for name, value in options.items()):
-                return []
-            time.sleep(POLL_S)
-        return ["never"]
+            return options.items() <= found.items()
+
+        wait_for(is_so, f"the group has never {options}")
 
     def do_forget(self, words: list[str], options: Options) -> None:
         """The client disconnects and its state is dropped."""
@@ -317,9 +308,8 @@ class Stage(WireCommands):
 
     def do_hear(self, words: list[str], options: Options) -> None:
         """`hear a 500`: heartbeats until the answer has this interval: then its group's configs are in force."""
-        actor, deadline = self._actor(words[0]), time.monotonic() + WAIT_S
-        while self._beat(actor, {}).heartbeat_interval_ms > int(words[1]):
-            assert time.monotonic() < deadline, f"{actor.name} is not told {words[1]}"
+        actor, interval_ms = self._actor(words[0]), int(words[1])
+        wait_for(lambda: self._beat(actor, {}).heartbeat_interval_ms <= interval_ms, "the interval stays as it was")
 
     def do_count(self, words: list[str], options: Options) -> None:
         """`count c 3`: c's epoch counts as 3 from here on, where servers have counted differently."""
@@ -329,7 +319,7 @@ class Stage(WireCommands):
     # -- the classic protocol
 
     def do_join(self, words: list[str], options: Options) -> list[str]:
-        """`join c [id= topics= owned= v= instance= session= type= protocols= group=] [&]`; & does not await it."""
+        """`join c [id= v= instance= type= protocols= group=] [&]`; & does not await it."""
         actor = self._actor(words[0])
         if not actor.is_classic:
             actor.is_classic, actor.member_id, actor.epoch = True, "", 0
@@ -341,21 +331,15 @@ class Stage(WireCommands):
         return self._show(self._receive_join(self._actor(words[0])))
 
     def _send_join(self, actor: Actor, options: Options) -> None:
-        actor.topics = tuple(options["topics"].split(",")) if "topics" in options else actor.topics
-        owned = by_topic(self._partitions(options["owned"].split(",")) if "owned" in options else actor.told)
-        subscription = ConsumerProtocolSubscription(
-            topics=tuple(self._real(name) for name in actor.topics),
-            owned_partitions=tuple(
-                OwnedPartitions(topic=self._real(name), partitions=of) for name, of in owned.items()
-            ),
-        )
+        owned = (OwnedPartitions(topic=self._real(name), partitions=of) for name, of in by_topic(actor.told))
+        subscription = ConsumerProtocolSubscription(topics=(self._real("t"),), owned_partitions=tuple(owned))
         metadata = b"\x00\x01" + encode(subscription, 1)
         protocols = options.get("protocols", "range").split(",")
         join = request(
             "JoinGroup",
             group_id=self._real(options.get("group", actor.group)),
-            session_timeout_ms=int(options.get("session", 30_000)),
-            rebalance_timeout_ms=int(options.get("rebalance", 30_000)),
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
             member_id=self._member_id(options.get("id"), actor),
             group_instance_id=options.get("instance"),
             protocol_type=options.get("type", "consumer"),
@@ -374,33 +358,21 @@ class Stage(WireCommands):
         return answer
 
     def do_sync(self, words: list[str], options: Options) -> list[str]:
-        """`sync c [c=t:0,t:1 d=t:2] [epoch=]`: the leader's assignment by member. & does not await the answer."""
-        actor = self._actor(words[0])
-        parts = {name: value for name, value in options.items() if name in self._actors}
-        self._send_sync(actor, options, parts)
-        return [] if "&" in words else self.do_synced(words, options)
+        """`sync c [c=t:0,t:1 d=t:2] [epoch= instance=]`: the leader's assignment by member."""
+        return self._show(self._sync(self._actor(words[0]), options))
 
-    def do_synced(self, words: list[str], options: Options) -> list[str]:
-        return self._show(self._receive_sync(self._actor(words[0])))
-
-    def _send_sync(self, actor: Actor, options: Options, parts: Options) -> None:
+    def _sync(self, actor: Actor, options: Options) -> Any:
         def given(words: str) -> bytes:
-            topics = by_topic(self._partitions(words.split(",")))
-            return assignment_bytes((self._real(name), of) for name, of in topics.items())
+            return assignment_bytes((self._real(name), of) for name, of in by_topic(self._partitions(words.split(","))))
 
-        sync = request(
-            "SyncGroup",
-            **self._identity(actor, options),
-            protocol_type=options.get("type", "consumer"),
-            protocol_name=options.get("protocol", "range"),
-            assignments=[
-                {"member_id": self._actors[name].member_id, "assignment": given(words)} for name, words in parts.items()
-            ],
-        )
-        actor.connection.send(sync, version=5)
-
-    def _receive_sync(self, actor: Actor) -> Any:
-        answer = actor.connection.receive(SyncGroupResponse)
+        assignments = [
+            {"member_id": self._actors[name].member_id, "assignment": given(words)}
+            for name, words in options.items()
+            if name in self._actors
+        ]
+        of_consumers = {"protocol_type": "consumer", "protocol_name": "range"}
+        sync = request("SyncGroup", **self._identity(actor, options), **of_consumers, assignments=assignments)
+        answer = self._ask(actor.connection, sync, 5)
         if answer.error_code == 0:
             rows = assignment_in(answer.assignment) or {}
             actor.told = sorted((self._names.get(topic, "?"), index) for topic, of in rows.items() for index in of)
@@ -419,8 +391,8 @@ class Stage(WireCommands):
             "member_id": self._member_id(options.get("id"), actor),
             "group_instance_id": options.get("instance"),
         }
-        group = self._real(options.get("group", actor.group))
-        answer = self._ask(actor.connection, request("LeaveGroup", group_id=group, members=[member]), 5)
+        leave = request("LeaveGroup", group_id=self._real(actor.group), members=[member])
+        answer = self._ask(actor.connection, leave, 5)
         if not answer.error_code and not any(row.error_code for row in answer.members):
             actor.epoch, actor.told = 0, []
         return self._show(answer)
@@ -435,7 +407,6 @@ class Stage(WireCommands):
             "committed_leader_epoch": int(options.get("leader", -1)),
             "committed_metadata": options.get("metadata", ""),
         }
-        topics = self._topics(words[1:], ids=True)
         commit = request(
             "OffsetCommit",
             group_id=self._real(options.get("group", actor.group if actor else "g")),
@@ -443,22 +414,21 @@ class Stage(WireCommands):
             member_id=self._member_id(options.get("id"), actor) if actor else options.get("id", ""),
             group_instance_id=options.get("instance"),
             topics=[
-                topic | {"partitions": [{"partition_index": index} | content for index in of]} for topic, of in topics
+                topic | {"partitions": [{"partition_index": index} | content for index in of]}
+                for topic, of in self._topics(words[1:])
             ],
         )
-        version = int(options.get("v", 10))
         connection = actor.connection if actor else self._controller
-        return self._show(self._ask(connection, commit, version))
+        return self._show(self._ask(connection, commit, int(options.get("v", 10))))
 
-    def _topics(self, words: Iterable[str], *, ids: bool) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
-        """For each topic the fields that name it, and its partitions."""
-        for topic, of in by_topic(self._partitions(words)).items():
-            named = {"name": self._real(topic)}
-            yield named | ({"topic_id": self._ids.get(topic, b"\x07" * 16)} if ids else {}), of
+    def _topics(self, words: Iterable[str]) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
+        """For each topic its name and id, and its partitions."""
+        for topic, of in by_topic(self._partitions(words)):
+            yield {"name": self._real(topic), "topic_id": self._ids.get(topic, b"\x07" * 16)}, of
 
     def do_fetch(self, words: list[str], options: Options) -> list[str]:
         """`fetch [t:0 …] [v= id= epoch= group=]`, of all topics without any named."""
-        topics = [topic | {"partition_indexes": of} for topic, of in self._topics(words, ids=True)]
+        topics = [topic | {"partition_indexes": of} for topic, of in self._topics(words)]
         member, group = options.get("id"), options.get("group", "g")
         row = {
             "group_id": self._real(group),
@@ -470,8 +440,8 @@ class Stage(WireCommands):
 
     def do_delete_offsets(self, words: list[str], options: Options) -> list[str]:
         topics = [
-            topic | {"partitions": [{"partition_index": index} for index in of]}
-            for topic, of in self._topics(words, ids=False)
+            {"name": self._real(topic), "partitions": [{"partition_index": index} for index in of]}
+            for topic, of in by_topic(self._partitions(words))
         ]
         group = self._real(options.get("group", "g"))
         return self._show(self._control(request("OffsetDelete", group_id=group, topics=topics), 0))
@@ -509,9 +479,7 @@ class Stage(WireCommands):
         alter = changed(alter_request(self._real(group), changes), validate_only="validate" in options)
         answer = self._control(alter, 1)
         if not answer.responses[0].error_code and "validate" not in options:
-            deadline = time.monotonic() + WAIT_S
-            while not self._shows(group, options):
-                assert time.monotonic() < deadline, f"{options} is not to be read"
+            wait_for(lambda: self._shows(group, options), "the config cannot be read")
         return self._show(answer)
 
     def _shows(self, group: str, configs: Options) -> bool:
@@ -525,11 +493,6 @@ class Stage(WireCommands):
         return self._show(self._configs(words[0] if words else "g", keys, options))
 
     def _configs(self, group: str, keys: Iterable[str] | None, options: Options) -> Any:
-        resource = {
-            "resource_type": GROUP_RESOURCE,
-            "resource_name": self._real(group),
-            "configuration_keys": keys,
-        }
-        return self._control(
-            request("DescribeConfigs", resources=[resource], include_synonyms="synonyms" in options), 4
-        )
+        resource = {"resource_type": GROUP_RESOURCE, "resource_name": self._real(group), "configuration_keys": keys}
+        describe = request("DescribeConfigs", resources=[resource], include_synonyms="synonyms" in options)
+        return self._control(describe, 4)
