@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from guide import Hints, label
 from peer_print import printed
 from peer_requests import create_topics, delete_topics, grow_topics, wait_until_known
@@ -28,26 +29,15 @@ from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
 from kohort.wire.schema import NO_UUID, schema_of
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
-from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest
+from kohort.wire.schemas.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest
-from kohort.wire.schemas.offset_commit import OffsetCommitRequest
-from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-)
-from kohort.wire.schemas.sync_group import SyncGroupRequest
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 
 MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 PARKED_S = 2.5
 """Seconds of a scenario after which an answer is not late: this server, unlike the other, parked the request."""
-ID_VERSION = 10
-"""From this version on OffsetCommit and OffsetFetch name topics by their ids."""
 
 
 class Names(dict[Any, str]):
@@ -162,31 +152,20 @@ class WireWorld(Commands):
     def _as_here(self, command: str) -> str:
         """The request with this server's generations and epochs."""
         lead = self._leads.get(self._group, 0)
-        words = command.split(" ")
-        if lead and words[0] not in ("commit",):
-            words = [self._ahead(word, lead, ("gen=", "epoch=")) for word in words]
-        elif lead:
-            words = [self._ahead(word, lead, ("gen=",)) for word in words]
-        return " ".join(words)
-
-    @staticmethod
-    def _ahead(word: str, lead: int, options: tuple[str, ...]) -> str:
-        for option in options:
-            if word.startswith(option) and int(word[len(option) :]) > 0:
-                return f"{option}{int(word[len(option) :]) + lead}"
-        return word
+        options = "gen" if command.startswith("commit ") else "gen|epoch"
+        return re.sub(rf" ({options})=(?!0)(\d+)\b", lambda found: f" {found[1]}={int(found[2]) + lead}", command)
 
     # -- asking
 
     def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
         self._number += 1
         number = self._number
-        body = self._as_sent(body, version)
+        self._groups_of[number] = getattr(body, "group_id", self._group)
         wire = self._wire(who.name)
         api = schema_of(type(body)).name.removesuffix("Request")
         who.parked = number
         self._open[number] = (who, api, wire)
-        wire.send(number, body, version)
+        wire.send(number, self._as_sent(body), version)
         is_at_once = number in self._hints.at_once
         began = time.monotonic()
         self._pump_until(
@@ -234,9 +213,7 @@ class WireWorld(Commands):
         who, api, _ = self._open.pop(answer.number)
         if who.parked == answer.number:
             who.parked = None
-        self._told.append(
-            (answer.number, f"{who.name} {api}", answer.body, self._groups_of.get(answer.number, self._group))
-        )
+        self._told.append((answer.number, f"{who.name} {api}", answer.body, self._groups_of[answer.number]))
         if answer.body is not None:
             self._note(who, answer)
             self._learn(who, answer.body)
@@ -245,7 +222,7 @@ class WireWorld(Commands):
 
     def _note(self, who: Name, answer: Answer) -> None:
         """Ids that the server made, and what its epochs are ahead."""
-        body, group = answer.body, self._groups_of.get(answer.number, self._group)
+        body, group = answer.body, self._groups_of[answer.number]
         made = body.member_id if isinstance(body, JoinGroupResponse | ConsumerGroupHeartbeatResponse) else ""
         if made not in ("", None, who.name):
             label(self._labels, who.name, answer.number, made)
@@ -278,7 +255,7 @@ class WireWorld(Commands):
         self._names[self._prefix + name] = name
         return self._prefix + name
 
-    def _pattern(self, regex: str | None) -> str | None:
+    def _pattern(self, regex: str) -> str:
         if not regex or self._shared:
             return regex
         self._names[f"{self._prefix}(?:{regex})"] = regex
@@ -297,60 +274,41 @@ class WireWorld(Commands):
         scaled = milliseconds * self._factor
         return int(scaled) if scaled == int(scaled) or milliseconds % 1000 > 500 else int(scaled) + 1
 
-    def _as_sent(self, body: Any, version: int) -> Any:
-        """The request with this server's names, ids and durations."""
-        match body:
-            case DeleteGroupsRequest():
-                return changed(body, groups_names=tuple(self._real(name) for name in body.groups_names))
-            case JoinGroupRequest():
-                body = changed(
-                    body,
-                    session_timeout_ms=self._ms(body.session_timeout_ms),
-                    rebalance_timeout_ms=self._ms(body.rebalance_timeout_ms),
-                    protocols=tuple(changed(p, metadata=self._subscription(p.metadata)) for p in body.protocols),
-                )
-            case SyncGroupRequest():
-                rows = (
-                    changed(row, member_id=self._member(row.member_id), assignment=self._assignment(row.assignment))
-                    for row in body.assignments
-                )
-                body = changed(body, assignments=tuple(rows))
-            case LeaveGroupRequest():
-                body = changed(
-                    body, members=tuple(changed(m, member_id=self._member(m.member_id)) for m in body.members)
-                )
-            case ConsumerGroupHeartbeatRequest():
-                names, regex = body.subscribed_topic_names, body.subscribed_topic_regex
-                body = changed(
-                    body,
-                    rebalance_timeout_ms=self._ms(body.rebalance_timeout_ms),
-                    subscribed_topic_names=None if names is None else tuple(map(self._topic, names)),
-                    subscribed_topic_regex=self._pattern(regex),
-                )
-            case OffsetCommitRequest():
-                rows = (
-                    changed(row, name=self._topic(row.name), topic_id=self._topic_id(row.name)) for row in body.topics
-                )
-                body = changed(body, topics=tuple(rows), retention_time_ms=self._ms(body.retention_time_ms))
-            case OffsetDeleteRequest():
-                body = changed(body, topics=tuple(changed(row, name=self._topic(row.name)) for row in body.topics))
-        self._groups_of[self._number] = body.group_id
-        body = changed(body, group_id=self._real(body.group_id))
-        return changed(body, member_id=self._member(body.member_id)) if hasattr(body, "member_id") else body
+    def _as_sent(self, message: Any) -> Any:
+        """The message with this server's names, ids and durations."""
+        if isinstance(message, JoinGroupRequestProtocol):
+            return changed(message, metadata=self._subscription(message.metadata))
+        fields = {name: self._value_as_sent(name, getattr(message, name)) for name in message.__struct_fields__}
+        if {"name", "topic_id"} <= fields.keys():
+            fields["topic_id"] = self._topic_ids.get(message.name, NO_UUID)
+        return changed(message, **fields)
 
-    def _topic_id(self, name: str) -> bytes:
-        return self._topic_ids.get(name, NO_UUID)
+    def _value_as_sent(self, field: str, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(self._value_as_sent(field, item) for item in value)
+        if isinstance(value, msgspec.Struct):
+            return self._as_sent(value)
+        match field:
+            case _ if value is None:
+                return None
+            case "group_id" | "groups_names":
+                return self._real(value)
+            case "member_id":
+                return self._member(value)
+            case "name" | "topic" | "topics" | "subscribed_topic_names":
+                return self._topic(value)
+            case "subscribed_topic_regex":
+                return self._pattern(value)
+            case "session_timeout_ms" | "rebalance_timeout_ms" | "retention_time_ms":
+                return self._ms(value)
+            case "assignment":
+                return self._assignment(value)
+            case _:
+                return value
 
     def _subscription(self, data: bytes) -> bytes:
         found = subscription_of(data) if data[:1] == b"\0" else None
-        if found is None:
-            return data
-        found = changed(
-            found,
-            topics=tuple(map(self._topic, found.topics)),
-            owned_partitions=tuple(changed(row, topic=self._topic(row.topic)) for row in found.owned_partitions),
-        )
-        return data[:2] + encode(found, int.from_bytes(data[:2], "big"))
+        return data if found is None else data[:2] + encode(self._as_sent(found), int.from_bytes(data[:2], "big"))
 
     def _assignment(self, data: bytes) -> bytes:
         rows = assignment_in(data) if data[:1] == b"\0" else None
@@ -394,16 +352,9 @@ class WireWorld(Commands):
         wire.close()
         self._pump(self._patience.parked)
 
-    def do_group(self, group: str, *names: str, **options: str) -> None:
-        assign = options.pop("assign", ",".join(f"{member}:{member}!" for member in names))
-        for name in names:
-            self.do_join(group, name, **options)
-            if not self._name(group, name).parked:
-                self.do_join(group, name, **options)
+    def _await_joins(self, group: str, names: tuple[str, ...]) -> None:
         waits = self._hints.elapsed_ms[self._command] * self._factor / 1000 + self._patience.answer
         self._pump_until(lambda: not any(self._name(group, name).parked for name in names), waits)
-        for name in names:
-            self.do_sync(group, name, assign=assign)
 
     def do_describe(self, group: str, v: str = "6") -> None:
         request = DescribeGroupsRequest(groups=(self._real(text_of(group)),))
@@ -424,19 +375,14 @@ class WireWorld(Commands):
         self._show("listed", changed(answer, groups=mine))
 
     def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
-        group, topics = self._real(request.group_id), request.topics
-        if topics is not None:
-            topics = tuple(
-                changed(row, name=self._topic(row.name), topic_id=self._topic_id(row.name)) for row in topics
-            )
+        request = self._as_sent(request)
+        whole = OffsetFetchRequest(groups=(request,))
         if version < 8:
-            rows = topics and tuple(
-                OffsetFetchRequestTopic(name=row.name, partition_indexes=row.partition_indexes) for row in topics
+            topics = request.topics and tuple(
+                OffsetFetchRequestTopic(name=row.name, partition_indexes=row.partition_indexes)
+                for row in request.topics
             )
-            whole = OffsetFetchRequest(group_id=group, topics=rows)
-        else:
-            member = None if request.member_id is None else self._member(request.member_id)
-            whole = OffsetFetchRequest(groups=(changed(request, group_id=group, topics=topics, member_id=member),))
+            whole = OffsetFetchRequest(group_id=request.group_id, topics=topics)
         self._show("fetched", self._query(whole, version))
 
     def do_group_config(self, group: str, **overrides: str) -> None:

@@ -11,28 +11,15 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from consumer_world import Consumer, TopicNames
+from peer_requests import request
 
 from kohort.wire.codec import encode
-from kohort.wire.embedded import assignment_bytes
+from kohort.wire.embedded import assignment_bytes, by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
-from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
-from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kohort.wire.schemas.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
+from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -70,6 +57,12 @@ def assignment(text: str) -> bytes:
     return data[:-4] + b"\0\0\0\1x" if text.endswith("!") else data
 
 
+def place_of(text: str) -> tuple[str, int]:
+    """`t-0` as a topic and an index."""
+    topic, _, index = text.rpartition("-")
+    return topic, int(index)
+
+
 def text_of(text: str) -> str:
     return "" if text == "''" else text
 
@@ -98,7 +91,7 @@ class Name:
 
 
 class Commands(ABC):
-    """The requests of the commands; `_ask` and `_fetch` belong to the world."""
+    """The requests of the commands; `_ask`, `_fetch` and `_await_joins` belong to the world."""
 
     def __init__(self) -> None:
         self.names: dict[tuple[str, str], Name] = {}
@@ -109,6 +102,9 @@ class Commands(ABC):
 
     @abstractmethod
     def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None: ...
+
+    @abstractmethod
+    def _await_joins(self, group: str, names: tuple[str, ...]) -> None: ...
 
     def _name(self, group: str, name: str) -> Name:
         return self.names.setdefault((group, name), Name(name))
@@ -132,18 +128,30 @@ class Commands(ABC):
             protocol_name, _, topics = protocol.partition(":")
             owned, since = options.get("owned", ""), int(options.get("since", -1))
             metadata = topics[1:].encode() if topics[:1] == "!" else subscription(topics.split("+"), owned, since)
-            protocols.append(JoinGroupRequestProtocol(name=protocol_name, metadata=metadata))
-        request = JoinGroupRequest(
+            protocols.append({"name": protocol_name, "metadata": metadata})
+        body = request(
+            "JoinGroup",
             group_id=text_of(group),
             session_timeout_ms=duration(given["session"]),
             rebalance_timeout_ms=duration(given["rebalance"]) if version >= 1 else -1,
             member_id=text_of(options.get("id", who.member_id)),
             group_instance_id=who.instance if version >= 5 else None,
             protocol_type=text_of(given["type"]),
-            protocols=tuple(protocols),
+            protocols=protocols,
             reason=options.get("reason"),
         )
-        self._ask(who, version, request)
+        self._ask(who, version, body)
+
+    def do_group(self, group: str, *names: str, **options: str) -> None:
+        """A stable group; each member is assigned its name's `!`, or what `assign` says."""
+        assign = options.pop("assign", ",".join(f"{member}:{member}!" for member in names))
+        for name in names:
+            self.do_join(group, name, **options)
+            if not self._name(group, name).parked:
+                self.do_join(group, name, **options)
+        self._await_joins(group, names)
+        for name in names:
+            self.do_sync(group, name, assign=assign)
 
     def do_sync(self, group: str, name: str, **options: str) -> None:
         who = self._name(group, name)
@@ -152,110 +160,100 @@ class Commands(ABC):
         for item in filter(None, options.get("assign", "").split(",")):
             member, _, assigned = item.partition(":")
             member_id = self.names[group, member].member_id if (group, member) in self.names else member
-            assignments.append(SyncGroupRequestAssignment(member_id=member_id, assignment=assignment(assigned)))
-        request = SyncGroupRequest(
+            assignments.append({"member_id": member_id, "assignment": assignment(assigned)})
+        body = request(
+            "SyncGroup",
             group_id=text_of(group),
             generation_id=int(options.get("gen", who.generation)),
             member_id=text_of(options.get("id", who.member_id)),
             group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
             protocol_type=null_of(options.get("type", who.protocol_type)) if version >= 5 else None,
             protocol_name=null_of(options.get("protocol", who.protocol)) if version >= 5 else None,
-            assignments=tuple(assignments),
+            assignments=assignments,
         )
-        self._ask(who, version, request)
+        self._ask(who, version, body)
 
     def do_heartbeat(self, group: str, name: str, **options: str) -> None:
         who = self._name(group, name)
         version = int(options.get("v", 4))
-        request = HeartbeatRequest(
+        body = request(
+            "Heartbeat",
             group_id=text_of(group),
             generation_id=int(options.get("gen", who.generation)),
             member_id=text_of(options.get("id", who.member_id)),
             group_instance_id=options.get("instance", who.instance) if version >= 3 else None,
         )
-        self._ask(who, version, request, hold_ms=duration(options.get("hold", "0s")))
+        self._ask(who, version, body, hold_ms=duration(options.get("hold", "0s")))
 
     def do_leave(self, group: str, *names: str, **options: str) -> None:
         version = int(options.get("v", 5))
         members = [
-            MemberIdentity(member_id=who.member_id, group_instance_id=options.get("instance", who.instance))
+            {"member_id": who.member_id, "group_instance_id": options.get("instance", who.instance)}
             for who in (self._name(group, name) for name in names)
         ]
         if not names:
-            members = [MemberIdentity(member_id="", group_instance_id=null_of(options.get("instance")))]
-        if version >= 3:
-            request = LeaveGroupRequest(group_id=text_of(group), members=tuple(members))
-        else:
-            request = LeaveGroupRequest(group_id=text_of(group), member_id=members[0].member_id)
-        self._ask(self._name(group, names[0] if names else "operator"), version, request)
+            members = [{"member_id": "", "group_instance_id": null_of(options.get("instance"))}]
+        leaving: dict[str, Any] = {"members": members} if version >= 3 else {"member_id": members[0]["member_id"]}
+        who = self._name(group, names[0] if names else "operator")
+        self._ask(who, version, request("LeaveGroup", group_id=text_of(group), **leaving))
 
     def do_beat(self, group: str, name: str, **options: str) -> None:
         who = self._name(group, name)
         who.loses_answer = "lost" in options
-        request = who.consumer.request(group, name, self.topics, options)
+        body = who.consumer.request(group, name, self.topics, options)
         hold_ms = duration(options.get("hold", "0s"))
-        self._ask(who, int(options.get("v", 1)), request, hold_ms, options.get("software", ""))
+        self._ask(who, int(options.get("v", 1)), body, hold_ms, options.get("software", ""))
 
     def do_commit(self, group: str, name: str, *offsets: str, **options: str) -> None:
         who = Name("-") if name == "-" else self._name(group, name)
         version = int(options.get("v", 9))
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        partitions: dict[str, list[dict[str, Any]]] = {}
         for item in offsets:
             place, _, value = item.partition("=")
             offset, _, metadata = value.partition(":")
-            topic, _, partition = place.rpartition("-")
+            topic, index = place_of(place)
             if metadata.startswith("*"):
                 metadata = "x" * int(metadata[1:])
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=int(partition),
-                    committed_offset=int(offset),
-                    committed_leader_epoch=int(options.get("epoch", -1)),
-                    committed_metadata=null_of(metadata),
-                )
-            )
-        request = OffsetCommitRequest(
+            partition = {
+                "partition_index": index,
+                "committed_offset": int(offset),
+                "committed_leader_epoch": int(options.get("epoch", -1)),
+                "committed_metadata": null_of(metadata),
+            }
+            partitions.setdefault(topic, []).append(partition)
+        body = request(
+            "OffsetCommit",
             group_id=text_of(group),
             generation_id_or_member_epoch=int(options.get("gen", who.generation)),
             member_id=text_of(options.get("id", who.member_id)),
             group_instance_id=options.get("instance", who.instance) if version >= 7 else None,
             retention_time_ms=duration(options["retention"]) if "retention" in options else -1,
-            topics=tuple(OffsetCommitRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
+            topics=[{"name": topic, "partitions": rows} for topic, rows in partitions.items()],
         )
-        self._ask(who, version, request)
+        self._ask(who, version, body)
 
     def do_fetch(self, group: str, *places: str, **options: str) -> None:
-        topics: dict[str, list[int]] | None = {}
-        for place in places:
-            if place == "all":
-                topics = None
-            elif place != "none" and topics is not None:
-                topic, _, partition = place.rpartition("-")
-                topics.setdefault(topic, []).append(int(partition))
-        wanted = None
-        if topics is not None:
-            wanted = tuple(OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p)) for t, p in topics.items())
+        topics = None
+        if "all" not in places:
+            named = by_topic(place_of(place) for place in places if place != "none")
+            topics = tuple(OffsetFetchRequestTopics(name=topic, partition_indexes=of) for topic, of in named)
         member: dict[str, Any] = {}
         if "as" in options or "id" in options:
             consumer = self._name(group, options.get("as", "-")).consumer
             member["member_id"] = options.get("id", consumer.member_id)
             member["member_epoch"] = int(options.get("epoch", consumer.epoch))
-        request = OffsetFetchRequestGroup(group_id=text_of(group), topics=wanted, **member)
-        self._fetch(request, int(options.get("v", 9 if "as" in options else 8)))
+        body = OffsetFetchRequestGroup(group_id=text_of(group), topics=topics, **member)
+        self._fetch(body, int(options.get("v", 9 if "as" in options else 8)))
 
     def do_delete_offsets(self, group: str, *places: str) -> None:
-        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
-        for place in places:
-            topic, _, partition = place.rpartition("-")
-            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=int(partition)))
-        request = OffsetDeleteRequest(
-            group_id=text_of(group),
-            topics=tuple(OffsetDeleteRequestTopic(name=t, partitions=tuple(p)) for t, p in topics.items()),
-        )
-        self._ask(Name("operator"), 0, request)
+        topics = [
+            {"name": topic, "partitions": [{"partition_index": index} for index in of]}
+            for topic, of in by_topic(map(place_of, places))
+        ]
+        self._ask(Name("operator"), 0, request("OffsetDelete", group_id=text_of(group), topics=topics))
 
     def do_delete(self, *groups: str) -> None:
-        self._ask(Name("operator"), 2, DeleteGroupsRequest(groups_names=tuple(text_of(group) for group in groups)))
+        self._ask(Name("operator"), 2, request("DeleteGroups", groups_names=list(map(text_of, groups))))
 
     def _learn(self, who: Name, body: Any) -> None:
         """The parts of an answer that a client remembers."""

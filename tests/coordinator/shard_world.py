@@ -159,19 +159,14 @@ class ShardWorld(Commands):
         self._step(AnswerHeld(request_id))
 
     def do_group(self, group: str, *names: str, **options: str) -> None:
-        """A stable group, its making not printed; each member is assigned its name's `!`, or what `assign` says."""
+        """Its making is not printed."""
         self.quiet = True
-        assign = options.pop("assign", ",".join(f"{member}:{member}!" for member in names))
-        for name in names:
-            self.do_join(group, name, **options)
-            if not self._name(group, name).parked:
-                self.do_join(group, name, **options)
-        while any(self._name(group, name).parked for name in names):
-            deadline = self.shard.next_deadline()
-            self._advance_to(deadline)
-        for name in names:
-            self.do_sync(group, name, assign=assign)
+        super().do_group(group, *names, **options)
         self.quiet = False
+
+    def _await_joins(self, group: str, names: tuple[str, ...]) -> None:
+        while any(self._name(group, name).parked for name in names):
+            self._advance_to(self.shard.next_deadline())
 
     def do_topics(self, **partitions: str) -> None:
         self.catalog = self.topics.put({name: int(count) for name, count in partitions.items()})
