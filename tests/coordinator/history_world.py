@@ -6,7 +6,7 @@ A crash loses both, and every parked request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -23,7 +23,6 @@ from kohort.coordinator.events import (
     Event,
     ExpireOffsets,
     GroupRequested,
-    JournalEntry,
     Loaded,
     Record,
     Reply,
@@ -230,27 +229,6 @@ def play(world: Any, actions: list[tuple[Any, ...]]) -> None:
         getattr(world, what)(*arguments)
 
 
-def told_of(shard: Shard, step: Callable[[Any], None], event: Any) -> list[JournalEntry]:
-    """The entries of a step or command, and of the steps that it leads to."""
-    told: list[JournalEntry] = []
-    if "step" in vars(shard):  # one of those
-        step(event)
-        return told
-    plain = shard.step
-
-    def telling(event: Event, now: int) -> Effects:
-        effects = plain(event, now)
-        told.extend(effects.journal)
-        return effects
-
-    shard.step = telling  # type: ignore[method-assign]
-    try:
-        step(event)
-    finally:
-        del shard.step
-    return told
-
-
 class Journaled(HistoryWorld):
     """Before a world: a journal whose topic survives crashes as the log does."""
 
@@ -264,8 +242,9 @@ class Journaled(HistoryWorld):
             self.journal.restore(value)
         return super()._started()
 
-    def step(self, event: Event) -> None:
-        self.journal.tell(told_of(self.shard, super().step, event), self.now)
+    def after_step(self, effects: Effects) -> None:
+        super().after_step(effects)
+        self.journal.tell(effects.journal, self.now)
         self.check_journal()
 
     def check_journal(self) -> None:

@@ -31,6 +31,7 @@ what has changed. It knows the epoch and the partitions of its last answer, unle
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -321,9 +322,7 @@ class ShardWorld(Commands):
             shard.apply(record, self.now)
         self.log.extend(effects.records)
         self._check(shard)
-        for entry in effects.journal:
-            if self.tells_steps or entry.what not in DETAILS:
-                self._print(describe_entry(entry))
+        self._tell(effects.journal)
         for record in effects.records:
             key, value = parse(record) or (None, None)
             self._print(f"record {describe_consumer_record(key, value, self.topics) or describe_record(key, value)}")
@@ -340,6 +339,11 @@ class ShardWorld(Commands):
             self._print(f"the hold of {group} is taken back")
             self.overrides[group] = {k: v for k, v in self.overrides[group].items() if k not in HOLD}
             self._step(GroupConfigsChanged(group, self.overrides[group]))
+
+    def _tell(self, entries: Sequence[JournalEntry]) -> None:
+        for entry in entries:
+            if self.tells_steps or entry.what not in DETAILS:
+                self._print(describe_entry(entry))
 
     def _check(self, shard: Shard) -> None:
         shard.validate()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from history_world import told_of
 from shard_world import ShardWorld
-
-from kohort.config import Config
-from kohort.coordinator.journal.journal import Journal
+from test_journal_histories import JournalScenario
 
 
-def mixed_world(*commands: str) -> ShardWorld:
-    world = ShardWorld()
+def mixed_world(*commands: str) -> JournalScenario:
+    world = JournalScenario()
     for command in (
         "config group_initial_rebalance_delay_ms=0 group_consumer_assignment_interval_ms=0",
         "topics t=4",
@@ -44,13 +40,9 @@ def test_a_classic_member_is_awaited_to_join_to_sync_and_to_give_up() -> None:
     assert {state for _, state, _, _ in states(world)} == {"member"}
 
 
-@pytest.mark.pure
 def test_a_conversion_is_in_the_story_of_the_rebalance_that_it_causes() -> None:
-    journal = Journal(Config())
-    world = mixed_world()
-    for command in ("beat g x", "join g a", "sync g a", "beat g x", "beat g x epoch=-1", "join g a"):
-        journal.tell(told_of(world.shard, world.run, command), world.now)
-    upgrade, downgrade = (story.decode() for story in journal.stories("g", 2))
+    world = mixed_world("beat g x", "join g a", "sync g a", "beat g x", "beat g x epoch=-1", "join g a")
+    upgrade, downgrade = (story.decode() for story in world.journal.stories("g", 2))
     assert '"what":"group upgraded"' in upgrade
     assert '"cause":"a member of the consumer protocol joins"' in upgrade
     assert '"outcome":"Stable"' in upgrade

@@ -448,6 +448,15 @@ class Stage(WireCommands):
 
     # -- administration
 
+    def do_coordinator(self, words: list[str], options: Options) -> list[str]:
+        """`coordinator KEY… [v= type=]`: FindCoordinator."""
+        version, keys = int(options.get("v", 4)), list(map(self._real, words))
+        named = {"coordinator_keys": keys} if version >= 4 else {"key": keys[0]}
+        found = self._control(request("FindCoordinator", key_type=int(options.get("type", 0)), **named), version)
+        rows = found.coordinators if version >= 4 else (found,)
+        places = ("at a node" if row.node_id >= 0 and row.port > 0 else "nowhere" for row in rows)
+        return [f"error={row.error_code} {place}" for row, place in zip(rows, places, strict=True)]
+
     def do_describe(self, words: list[str], options: Options) -> list[str]:
         """ConsumerGroupDescribe: `describe [g …] [v= operations=yes]`."""
         return self._describe("ConsumerGroupDescribe", "group_ids", words, options, 1)

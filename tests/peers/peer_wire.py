@@ -5,8 +5,6 @@ unserved KEY VERSION                           a request for an API or a version
 pipeline                                       three requests in one packet: the order of their answers
 acks-0 t | nowhere                             a Produce that wants no answer, and a request behind it
 tagged                                         a request with tagged fields that nobody knows
-plain                                          OffsetDelete, which has no tagged fields in any version
-coordinator KEY… v= type=                      FindCoordinator
 """
 
 from __future__ import annotations
@@ -20,13 +18,10 @@ from peer_requests import request
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import decode, encode
 from kohort.wire.framing import read_response_header
-from kohort.wire.schema import schema_of
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
-from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 Address = tuple[str, int]
 Options = dict[str, str]
@@ -115,26 +110,3 @@ class WireCommands:
         correlation, start = read_response_header(answer, flexible=True, api_key=METADATA)
         found = decode(MetadataResponse, 12, answer, start)
         return [f"correlation={correlation} brokers={len(found.brokers)} throttled={found.throttle_time_ms}"]
-
-    def do_plain(self, words: list[str], options: Options) -> list[str]:
-        question = encode(OffsetDeleteRequest(group_id=self._real("g"), topics=()), 0)
-        [answer] = self._exchanged(frame(schema_of(OffsetDeleteRequest).api_key or 0, 0, 9, question, None))
-        return ["closed" if answer is None else f"error={decode(OffsetDeleteResponse, 0, answer, 4).error_code}"]
-
-    def do_coordinator(self, words: list[str], options: Options) -> list[str]:
-        version = int(options.get("v", 4))
-        keys = tuple(map(self._real, words))
-        question = FindCoordinatorRequest(
-            key=keys[0] if version < 4 else "",
-            key_type=int(options.get("type", 0)),
-            coordinator_keys=keys if version >= 4 else (),
-        )
-        flexible = version >= 3
-        [answer] = self._exchanged(frame(10, version, 1, encode(question, version), b"\0" if flexible else None))
-        if answer is None:
-            return ["closed"]
-        _, start = read_response_header(answer, flexible=flexible, api_key=10)
-        found = decode(FindCoordinatorResponse, version, answer, start)
-        rows = found.coordinators if version >= 4 else (found,)
-        places = ("at a node" if row.node_id >= 0 and row.port > 0 else "nowhere" for row in rows)
-        return [f"error={row.error_code} {place}" for row, place in zip(rows, places, strict=True)]
