@@ -54,7 +54,7 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Generated: what `--help` of each command prints. The guide is [the commands](../cli.md).",
+        "Generated: what `--help` of each command prints. The guide is [the commands](../how-to/cli.md).",
         "",
     ]
     for words, _ in commands():
@@ -90,8 +90,8 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Generated from the code. How to set them: [the server](../server.md#settings), "
-        "[single groups](../group-settings.md), [tests](../testing.md#settings).",
+        "Generated from the code. How to set them: [the server](../how-to/server.md#settings), "
+        "[single groups](../how-to/group-settings.md), [tests](../how-to/testing.md#settings).",
         "",
         "## Server",
         "",
@@ -136,8 +136,8 @@ def options_page() -> str:
     lines = [
         "# Spark options by name",
         "",
-        "Generated from the code. What they mean: [the source](../spark-source.md#options), "
-        "[shared groups](../spark-sharing.md#settings), [the sink](../spark-sink.md#options).",
+        "Generated from the code. What they mean: [the source](../how-to/spark-source.md#options), "
+        "[shared groups](../how-to/spark-sharing.md#settings), [the sink](../how-to/spark-sink.md#options).",
         "",
     ]
     consumer = {f"kafka.{name}" for name in names.USED} | member.SETTINGS
@@ -147,7 +147,7 @@ def options_page() -> str:
         ("Source: settings of Kafka's consumer that have an effect", "", sorted(consumer)),
         (
             "Source: settings of TLS and SASL",
-            "See [TLS and SASL](../security.md). The names begin with:",
+            "See [TLS and SASL](../how-to/security.md). The names begin with:",
             [f"kafka.{name}" for name in names.SECURITY],
         ),
         ("Source: accepted without effect", "", sorted(f"kafka.{name}" for name in names.WITHOUT_EFFECT)),

@@ -75,7 +75,7 @@ HOT: tuple[str, ...] = (
     "kohort.wire.records",
     "kohort.wire.skeleton",
 )
-"""The modules that are compiled as they are: those in which it was measured to pay (docs/compiled.md)."""
+"""The modules that are compiled as they are: those in which it was measured to pay (docs/how-to/compiled.md)."""
 
 LIBRARIES = ("kohort_hot__mypyc", "kohort_typed__mypyc")
 """The extension modules with the code of the modules above and of the typed codec."""

@@ -74,7 +74,7 @@ def test_the_examples_readme_runs(standby: Assignor, capsys: pytest.CaptureFixtu
 
 
 def test_the_assignor_of_the_documentation_is_one() -> None:
-    text = (EXAMPLE.parents[1] / "docs" / "assignors.md").read_text(encoding="utf-8")
+    text = (EXAMPLE.parents[1] / "docs" / "how-to" / "assignors.md").read_text(encoding="utf-8")
     [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {}
     exec(block, names)

@@ -43,7 +43,7 @@ def test_every_setting_says_what_it_does() -> None:
 
 
 def test_every_config_of_groups_is_in_its_page() -> None:
-    page = (ROOT / "docs" / "group-settings.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "group-settings.md").read_text(encoding="utf-8")
     for name, known in GROUP_CONFIGS.items():
         assert f"| `{name}` |" in page, name
         assert len(known.doc) > 5, name

@@ -1,4 +1,4 @@
-"""The programs of docs/testing.md and of the tutorials run unchanged except for the server's address."""
+"""The programs of docs/how-to/testing.md and of the tutorials run unchanged except for the server's address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(directory: Path, command: list[str]) -> str:
 
 @pytest.mark.client
 def test_the_page_about_the_fixture(tmp_path: Path) -> None:
-    found = programs("testing.md")
+    found = programs("how-to/testing.md")
     for number, program in enumerate(found):
         (tmp_path / f"test_page_{number}.py").write_text(program, encoding="utf-8")
     assert len(found) == 6

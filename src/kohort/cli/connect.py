@@ -67,7 +67,7 @@ class ClusterOptions:
             envvar=COMMAND_CONFIG_VARIABLE,
             metavar="FILE",
             dir_okay=False,
-            help="Properties of the connection: security.protocol, ssl.…, sasl.… (docs/security.md).",
+            help="Properties of the connection: security.protocol, ssl.…, sasl.… (docs/how-to/security.md).",
         ),
     ] = None
 

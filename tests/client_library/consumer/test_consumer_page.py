@@ -1,4 +1,4 @@
-"""docs/consumer.md: its program runs unchanged except for the address."""
+"""docs/how-to/consumer.md: its program runs unchanged except for the address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kohort.wire.schemas.delete_records import (
 @pytest.fixture
 def page(three_brokers: Any) -> dict[str, Any]:
     """The program's definitions, and its consumers as they start; each test has a topic and a group of its own."""
-    found = definitions("consumer.md", three_brokers.bootstrap_servers)
+    found = definitions("how-to/consumer.md", three_brokers.bootstrap_servers)
     found["consumers"] = []
 
     class Known(found["Orders"]):  # type: ignore[name-defined,misc]

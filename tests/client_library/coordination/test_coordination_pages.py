@@ -1,4 +1,4 @@
-"""docs/coordinator.md, leader-election.md, work-sharding.md: their programs run as they are, but for the address."""
+"""The programs of coordinator.md, leader-election.md and work-sharding.md run unchanged, except for the address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Printed:
 
 
 async def test_the_crawlers_of_the_coordinator(three_brokers: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    page = definitions("coordinator.md", three_brokers.bootstrap_servers)
+    page = definitions("how-to/coordinator.md", three_brokers.bootstrap_servers)
     crawlers: list[Any] = []
 
     class Known(page["Crawler"]):  # type: ignore[name-defined,misc]
@@ -41,7 +41,7 @@ async def test_the_crawlers_of_the_coordinator(three_brokers: Any, capsys: pytes
 
 
 async def test_the_nightly_report(three_brokers: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    page = definitions("leader-election.md", three_brokers.bootstrap_servers)
+    page = definitions("how-to/leader-election.md", three_brokers.bootstrap_servers)
     printed = Printed(capsys)
     async with running(page["main"]()) as [first]:
         await until(lambda: len(printed) == 1)
@@ -53,7 +53,7 @@ async def test_the_nightly_report(three_brokers: Any, capsys: pytest.CaptureFixt
 
 
 async def test_the_crawlers_that_share_sites(three_brokers: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    page = definitions("work-sharding.md", three_brokers.bootstrap_servers)
+    page = definitions("how-to/work-sharding.md", three_brokers.bootstrap_servers)
     printed = Printed(capsys)
     async with running(page["main"]()) as [first]:
         await until(lambda: len(printed) == 5)

@@ -1,4 +1,4 @@
-"""docs/security.md: its program runs unchanged except for addresses; the page names the supported properties."""
+"""docs/how-to/security.md: its program runs unchanged except for addresses; the page names the supported properties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripted_broker import ScriptedBroker, server_context, topic
 from kohort.client import Security
 from kohort.client.security import properties as security_properties
 
-PAGE = (DOCS / "security.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "how-to" / "security.md").read_text(encoding="utf-8")
 VALUES = {
     "security.protocol": "PLAINTEXT",
     "ssl.endpoint.identification.algorithm": "https",
@@ -32,7 +32,7 @@ NAME = re.compile(r"(?:security|ssl|sasl|https|enable)(?:\.[a-z]+)+")
 
 
 def test_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [program] = programs("security.md")
+    [program] = programs("how-to/security.md")
     ca = authority()
     sasl = SaslBroker(users={"alice": "hunter2"})
     tls = server_context(issue(ca, "127.0.0.1"), tmp_path)

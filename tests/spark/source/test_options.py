@@ -181,6 +181,6 @@ def test_security_in_kafkas_names() -> None:
 
 
 def test_the_page_has_every_option() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "spark-source.md").read_text(encoding="utf-8")
     names = [*SPARK, *OWN, *(f"kafka.{name}" for name in REFUSED)]
     assert [name for name in names if f"`{name}`" not in page] == []

@@ -59,8 +59,8 @@ def history_command(
 
     Writes Parquet tables (offset commits, generations, members, ownership, lag, rates, rebalances, storms, rewinds,
     sawteeth, zombies, offsets about to expire, findings) under DIR/tables, and a summary page, DIR/report.html.
-    docs/history.md describes every column. A second run into the same directory continues at the end of the last one
-    and writes the tables again.
+    docs/how-to/history.md describes every column. A second run into the same directory continues at the end of the last
+    one and writes the tables again.
     """
     properties = where.security_properties()
     if not files:

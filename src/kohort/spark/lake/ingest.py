@@ -13,7 +13,7 @@ the session of spark-submit and with addresses that all executors can reach:
     spark = SparkSession.builder.getOrCreate()
     ingest(spark, bootstrap_servers="kafka:9092", topics=["orders"], output="s3a://lake/orders", group_id="lake")
 
-docs/spark-clusters.md describes how to install kohort on the executors.
+docs/how-to/spark-clusters.md describes how to install kohort on the executors.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class IngestSummary:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """Values are JSON objects, and their fields become columns (docs/ingest.md).
+    """Values are JSON objects, and their fields become columns (docs/how-to/ingest.md).
 
     `schema` is a Spark schema, as DDL (`id BIGINT, at TIMESTAMP`) or in JSON. Without one, the checkpoint's schema is
     used; if it has none, the schema is inferred from `sample_size` records. `refresh` adds new fields of such a sample.

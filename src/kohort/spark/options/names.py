@@ -36,7 +36,7 @@ SPARK = (
     "groupIdPrefix",
 )
 OWN = ("group.id", "groupMode", "checkpointLocation", "decode")
-"""Options that Spark's source does not have. docs/spark-source.md describes each."""
+"""Options that Spark's source does not have. docs/how-to/spark-source.md describes each."""
 
 USED = {
     "bootstrap.servers",

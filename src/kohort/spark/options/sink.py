@@ -4,9 +4,9 @@ Spark's sink uses Java's producer, this one librdkafka. Settings that differ in 
 a query only changes the name of its format. If the defaults differ, Java's default is used for everything that affects
 the data or its place: the partition of a key, idempotence, the size of the queue, the time limit of a record.
 
-Security settings are read as in kohort's own client (docs/security.md), with Java's names or librdkafka's. A setting
-that neither this module nor librdkafka knows is refused by name. Sources: Apache Kafka, `ProducerConfig`; librdkafka,
-CONFIGURATION.md; Spark, `KafkaSourceProvider.kafkaParamsForProducer` and `KafkaWriter`.
+Security settings are read as in kohort's own client (docs/how-to/security.md), with Java's names or librdkafka's. A
+setting that neither this module nor librdkafka knows is refused by name. Sources: Apache Kafka, `ProducerConfig`;
+librdkafka, CONFIGURATION.md; Spark, `KafkaSourceProvider.kafkaParamsForProducer` and `KafkaWriter`.
 """
 
 from __future__ import annotations

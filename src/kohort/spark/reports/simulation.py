@@ -5,8 +5,9 @@
 
     results = simulate(spark, Grid(members=(10, 100), patterns=("rolling",)).points(), seeds=range(5))
 
-A row of the result is a run: the point, the seed, what was measured (docs/sizing.md), or why there are no figures. Rows
-are in the order of the points, then of the seeds, and the same on any cluster, except `cpu_ms` and `state_bytes`.
+A row of the result is a run: the point, the seed, what was measured (docs/how-to/sizing.md), or why there are no
+figures. Rows are in the order of the points, then of the seeds, and the same on any cluster, except for `cpu_ms` and
+`state_bytes`.
 
 Only this module and the reports of its results import the simulator, and with it the server side; see
 docs/decisions/0009-spark-drives-the-simulator.md.
