@@ -1,7 +1,8 @@
 """A process with one confluent-kafka consumer a group, each committing as fast as its rate allows, without waiting.
 
 Started by `crash_clients.py`. Reads commands as lines on stdin and answers on stdout with JSON: `report N` is answered
-with all that its members know, `pause` and `resume` stop and start commits. Ends with its stdin.
+with all that its members know, `pause` and `resume` stop and start commits, `killed` starts the measurement of the
+server's outage anew. Ends with its stdin.
 
 The committed offsets are arbitrary numbers; the topic is empty, and no member reads it. A member continues from
 the committed offset, so the offsets rise in each partition under every owner.
@@ -36,6 +37,9 @@ class Member:
         self.assigns = 0
         self.revokes = 0
         self.acks = 0
+        self.silence_s = 0.0
+        """The longest time between two acknowledged commits, since the server was killed last."""
+        self._acked_at = time.monotonic()
         self.errors: Counter[str] = Counter()
         self.violations: list[str] = []
         self._turn = 0
@@ -50,6 +54,9 @@ class Member:
             "max.poll.interval.ms": options["rebalance_ms"],
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 300,
+            # Before it joins, librdkafka 2.16 asks for the topic's metadata. If the connection breaks meanwhile, it can
+            # wait for the next periodic refresh, by default for 5 minutes.
+            "topic.metadata.refresh.interval.ms": 2_000,
             "on_commit": self._committed,
             "error_cb": self._failed,
         }
@@ -94,6 +101,9 @@ class Member:
             if error is None and partition.error is None:
                 place.acknowledged(partition.offset)
                 self.acks += 1
+                now = time.monotonic()
+                self.silence_s = max(self.silence_s, now - self._acked_at)
+                self._acked_at = now
             else:
                 place.failed(partition.offset)
                 self.errors[(error or partition.error).name()] += 1
@@ -187,6 +197,7 @@ class Member:
             "assigns": self.assigns,
             "revokes": self.revokes,
             "acks": self.acks,
+            "silence_s": self.silence_s,
             "fatals": self.fatals,
             "errors": self.errors,
             "violations": self.violations,
@@ -230,6 +241,9 @@ def work(members: list[Member], rate: float) -> None:
                     for member in members:
                         member.poll()
                     print(json.dumps({"report": int(number), "members": [m.report() for m in members]}), flush=True)
+                case ["killed"]:
+                    for member in members:
+                        member.silence_s = 0.0
                 case ["pause"]:
                     paused = True
                 case ["resume"]:

@@ -23,7 +23,7 @@ def test_twenty_cycles_of_kill_9_under_load() -> None:
     print(run.told())
     assert figures.kills > 20
     assert figures.checked > 100
-    assert figures.kept > 0
+    assert figures.kept > figures.late
     assert figures.acknowledged > 10_000
     shutil.rmtree(directory)
 
