@@ -1,4 +1,4 @@
-"""The load of native/load.c on a server: its outcome, the rounds at full and at half rate, and their tables.
+"""The load of native/load.c on a server: its result, the rounds at full and at half rate, and their tables.
 
 The load is a process of its own: no figure contains the interpreter or its lock.
 """
@@ -13,8 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from bench._peers import Server, c_program, started
@@ -29,49 +27,23 @@ Requests = Sequence[Sequence[bytes]]
 """For each connection the requests, whole frames, that it sends in turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a load. Answers in the first tenth of the time are not `counted`; the percentiles are those of
-    the counted answers."""
-
-    answered: int
-    counted: int
-    seconds: float
-    counted_seconds: float
-    own_cpu: float
-    p50_us: float
-    p99_us: float
-    max_us: float
-    server_cpu: float
-    """The server's CPU time from when all connections are open to the end."""
-
-    @property
-    def cpu_us(self) -> float:
-        """The server's CPU time for each request."""
-        return self.server_cpu / max(1, self.answered) * 1e6
-
-    @property
-    def rate(self) -> float:
-        return self.counted / self.counted_seconds
-
-    @property
-    def share(self) -> float:
-        """The load's share of its own core."""
-        return self.own_cpu / self.seconds
-
-
 def write_requests(path: Path, requests: Requests) -> None:
     """Write each connection's requests in the format of load.c."""
     with path.open("wb") as file:
         file.write(struct.pack(">I", len(requests)))
         for frames in requests:
-            file.write(struct.pack(">I", len(frames)) + b"".join(frames))
+            joined = b"".join(frames)
+            file.write(struct.pack(">I", len(joined)) + joined)
 
 
 def load(
     server: Server, requests: Requests, *, depth: int, seconds: float, rate: float = 0.0, error_at: int = -1
-) -> Outcome:
-    """Send the requests; native/load.c describes the arguments."""
+) -> Values:
+    """Send the requests; native/load.c describes the arguments.
+
+    The result has the server's CPU for each request, answers a second, their median time and its 99th percentile, and
+    the load's share of its own core. Rate and times leave out the answers of the first tenth of the time.
+    """
     with tempfile.NamedTemporaryFile() as file:
         write_requests(Path(file.name), requests)
         words = [*server.address, file.name, depth, seconds, rate, error_at]
@@ -90,7 +62,8 @@ def load(
             except BaseException:
                 process.kill()
                 raise
-    return Outcome(**json.loads(said), server_cpu=used)
+    found = json.loads(said)
+    return {"cpu_us": used / max(1, found.pop("answered")) * 1e6, **found}
 
 
 def warm(run: Run, server: Server, requests: Requests, *, depth: int, limit_s: float = LIMIT_S) -> None:
@@ -101,7 +74,7 @@ def warm(run: Run, server: Server, requests: Requests, *, depth: int, limit_s: f
     ends = time.monotonic() + limit_s / (4 if run.quick else 1)
     best, no_better = float("inf"), 0
     while no_better < 2 and time.monotonic() < ends:
-        cost = load(server, requests, depth=depth, seconds=WARM_S).cpu_us
+        cost = load(server, requests, depth=depth, seconds=WARM_S)["cpu_us"]
         no_better = 0 if cost < best * 0.95 else no_better + 1
         best = min(best, cost)
 
@@ -129,13 +102,12 @@ def measure_rates(
             servers[stack.enter_context(started("floor", {}, answer=answer))] = requests[model]
 
         def measured(server: Server, rate: float = 0.0) -> Values:
-            def values(done: Outcome, _: float) -> Values:
-                found = full(done)
+            def once() -> Values:
+                at = error_at(server)
+                found = load(server, servers[server], depth=depth, seconds=run.seconds, rate=rate, error_at=at)
                 return {f"half_{name}": found[name] for name in found} if rate else {**found, **(more or {})}
 
-            at = error_at(server)
-            outcome = partial(load, server, servers[server], depth=depth, seconds=run.seconds, rate=rate, error_at=at)
-            return run.measure(row, server, outcome, values)
+            return run.measure(row, server, once)
 
         most = dict.fromkeys(servers, 0.0)
         for _ in range(run.rounds):
@@ -144,16 +116,6 @@ def measure_rates(
         for _ in range(max(1, run.rounds - 1) if half else 0):
             for server in servers:
                 measured(server, most[server] / 2)
-
-
-def full(done: Outcome) -> Values:
-    return {
-        "cpu_us": done.cpu_us,
-        "rate": done.rate,
-        "p50_us": done.p50_us,
-        "p99_us": done.p99_us,
-        "load_share": done.share,
-    }
 
 
 def answer_of(server: Server, frame: bytes) -> bytes:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from bench import _peers
 from bench._machine import Others, machine, sync_probe, versions
@@ -31,7 +30,6 @@ HIGHEST = {*RATES, "load_share"}
 
 WORST = "worst "
 
-Result = TypeVar("Result")
 Values = Mapping[str, float]
 
 
@@ -162,7 +160,11 @@ class Run:
             yield [stack.enter_context(_peers.started(name, settings)) for name in self.names(wanted)]
 
     def measure(
-        self, row: str, server: Server, work: Callable[[], Result], values: Callable[[Result, float], Values]
+        self,
+        row: str,
+        server: Server,
+        work: Callable[[], Values],
+        values: Callable[[Values, float], Values] = lambda done, _: done,
     ) -> Values:
         """`work` once, or up to three times on a busy machine. `values` is given its result and the server's CPU
         from before until after it, connections included."""
@@ -170,8 +172,8 @@ class Run:
         while len(tries) < TRIES:
             others, before = Others(), server.cpu_seconds()
             done = work()
-            used = values(done, server.cpu_seconds() - before)
-            tries.append((others.cores, used))
+            found = values(done, server.cpu_seconds() - before)
+            tries.append((others.cores, found))
             if tries[-1][0] <= QUIET_CORES:
                 break
         busy, kept = min(tries, key=lambda found: found[0])

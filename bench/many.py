@@ -5,7 +5,7 @@ This measures heartbeats, not connections (`startup` measures the memory of a co
 from __future__ import annotations
 
 from bench._joined import classic_members, coordinators_ready, heartbeat
-from bench._load import LOAD_SHARE, full, load, times, warm
+from bench._load import LOAD_SHARE, load, times, warm
 from bench._peers import NO_DELAY
 from bench._run import Run, Subject, Table
 from bench.heartbeats import ERROR_AT
@@ -36,7 +36,7 @@ def measure(run: Run) -> None:
                 lambda server=server, spread=spread: load(
                     server, spread, depth=64, seconds=seconds, rate=rate, error_at=ERROR_AT
                 ),
-                lambda done, _: {"core_share": done.server_cpu / done.seconds, **full(done)},
+                lambda done, _: {"core_share": done["cpu_us"] * done["rate"] / 1e6, **done},
             )
 
 

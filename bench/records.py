@@ -43,7 +43,7 @@ class Case:
         compressed = "" if self.compression == "none" else f", {self.compression}"
         return f"{what}, {self.size:,} bytes{compressed}" + (f", acks={self.acks}" if what == "produce" else "")
 
-    def values(self, done: dict[str, float], cpu: float) -> Values:
+    def values(self, done: Values, cpu: float) -> Values:
         return {
             "mb_s": self.mb / done["seconds"],
             "records_s": self.records / done["seconds"],
@@ -91,12 +91,12 @@ def _delete(server: Server, topic: str) -> None:
         cluster.delete_topic(topic)
 
 
-def _client(what: str, server: Server, topic: str, case: Case) -> dict[str, float]:
+def _client(what: str, server: Server, topic: str, case: Case) -> Values:
     words = [what, server.bootstrap, topic, str(case.records), str(case.size)]
     command = [sys.executable, "-m", "bench._librdkafka", *words, case.compression, case.acks]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, text=True)
     _idle(server)
-    found: dict[str, float] = json.loads(done.stdout)
+    found: Values = json.loads(done.stdout)
     return found
 
 

@@ -1,12 +1,12 @@
 /* The load of `make bench`: prepared requests over many connections, one thread, one epoll; compiled where it runs.
  *
- *     load HOST PORT FRAMES DEPTH SECONDS RATE ERROR_AT
+ *     load HOST PORT REQUESTS DEPTH SECONDS RATE ERROR_AT
  *
- * FRAMES is a file that bench/_load.py writes with kohort's codec: the number of connections, then for each the number
- * of requests and the requests, each after its length as on the wire; numbers are 32 bits in network order. A connection
+ * REQUESTS is a file that bench/_load.py writes with kohort's codec: the number of connections, then for each the size of
+ * its requests and the requests, each after its length as on the wire; numbers are 32 bits in network order. A connection
  * repeats its requests in turn. With RATE 0, DEPTH requests are always in flight on each connection. Else RATE is the
  * number a second over all connections, evenly spread, with at most DEPTH in flight on each; the latency of a late
- * request counts from when it was due, so a stall of the server shows.
+ * request counts from when it was due, so a stall of the server shows. DEPTH requests fit into a socket's buffer.
  *
  * The load changes only the correlation id, which counts up on each connection. An answer must have the next id, and two
  * zero bytes at ERROR_AT, counted from after its length; ERROR_AT -1 checks nothing, and ERROR_AT below -1 counts from
@@ -19,105 +19,76 @@
 #include "frames.h"
 
 #include <err.h>
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { OCTAVE = 32, BUCKETS = 64 * OCTAVE };
+enum { LONGEST_US = 10000000 };
 
 struct connection {
     int socket;
     uint32_t index;
-    uint32_t frames, next; /* of its requests */
-    unsigned char **frame;
-    uint32_t *size;
-    uint64_t due, sent, answered; /* requests so far; `due` at a fixed rate only */
-    int64_t *since;               /* by number modulo the depth: when it was due, or sent */
-    unsigned char *out;           /* not yet taken by the kernel */
-    size_t out_room, out_from, out_to;
+    unsigned char *first, *next, *end; /* its requests */
+    uint64_t due, sent, answered;      /* requests so far; `due` at a fixed rate only */
+    int64_t *since;                    /* by number modulo the depth: when it was due, or sent */
     unsigned char in[ROOM];
     size_t in_to;
-    int writing; /* epoll tells when it can */
 };
 
 static struct connection **all;
 static uint32_t connections;
+static unsigned char *out; /* the requests of one write */
 static uint64_t depth;
 static double rate;
 static long error_at;
 static int epoll;
 static int64_t began, counted_from, ends;
-static uint64_t counted, histogram[BUCKETS];
-static int64_t longest;
+static uint64_t counted;
+static uint32_t histogram[LONGEST_US + 1]; /* the counted answers by their latency in µs */
 
-static int64_t now_ns(void) {
+static int64_t clock_ns(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static double cpu_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
+static int64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
-/* -- latency: buckets of 1/32 of an octave, so within 3 % */
-
-static int bucket_of(int64_t ns) {
-    uint64_t v = ns < 1 ? 1 : (uint64_t)ns;
-    int octave = 63 - __builtin_clzll(v);
-    uint64_t part = octave < 5 ? 0 : (v >> (octave - 5)) & (OCTAVE - 1);
-    return octave * OCTAVE + (int)part;
-}
-
-static double bucket_us(int bucket) {
-    int octave = bucket / OCTAVE;
-    double part = bucket % OCTAVE + 0.5;
-    return (double)(1ULL << octave) * (1 + part / OCTAVE) / 1e3;
-}
-
-static double percentile(double share) {
+static int percentile_us(double share) {
     uint64_t wanted = (uint64_t)(counted * share), seen = 0;
-    for (int bucket = 0; bucket < BUCKETS; bucket++)
-        if ((seen += histogram[bucket]) > wanted) return bucket_us(bucket);
-    return longest / 1e3;
+    for (int us = 0; us < LONGEST_US; us++)
+        if ((seen += histogram[us]) > wanted) return us;
+    return LONGEST_US;
 }
 
 /* -- connections */
 
-static struct connection *read_connection(FILE *file) {
+static void read_exactly(void *to, size_t size, FILE *file) {
+    if (fread(to, 1, size, file) != size) errx(1, "a short file of requests");
+}
+
+static uint32_t read_number(FILE *file) {
     unsigned char four[4];
-    struct connection *c = calloc(1, sizeof *c);
-    if (!c || fread(four, 4, 1, file) != 1) errx(1, "a short file of requests");
-    c->frames = number(four);
-    c->frame = calloc(c->frames, sizeof *c->frame);
-    c->size = calloc(c->frames, sizeof *c->size);
-    size_t largest = 0;
-    for (uint32_t n = 0; n < c->frames; n++) {
-        if (fread(four, 4, 1, file) != 1) errx(1, "a short file of requests");
-        c->size[n] = 4 + number(four);
-        c->frame[n] = malloc(c->size[n]);
-        memcpy(c->frame[n], four, 4);
-        if (c->size[n] < 12 || fread(c->frame[n] + 4, c->size[n] - 4, 1, file) != 1) errx(1, "a short file of requests");
-        if (c->size[n] > largest) largest = c->size[n];
-    }
-    c->out_room = largest * depth * 2;
-    c->out = malloc(c->out_room);
-    c->since = calloc(depth, sizeof *c->since);
-    return c;
+    read_exactly(four, 4, file);
+    return number(four);
 }
 
 static void read_all(const char *path) {
-    unsigned char four[4];
     FILE *file = fopen(path, "rb");
-    if (!file || fread(four, 4, 1, file) != 1) errx(1, "no requests in %s", path);
-    connections = number(four);
+    if (!file) err(1, "%s", path);
+    connections = read_number(file);
     all = calloc(connections, sizeof *all);
+    size_t largest = 0;
     for (uint32_t n = 0; n < connections; n++) {
-        all[n] = read_connection(file);
-        all[n]->index = n;
+        struct connection *c = all[n] = calloc(1, sizeof *c);
+        size_t size = read_number(file);
+        c->index = n;
+        c->since = calloc(depth, sizeof *c->since);
+        c->first = c->next = malloc(size);
+        c->end = c->first + size;
+        read_exactly(c->first, size, file);
+        if (size > largest) largest = size;
     }
+    out = malloc(largest * depth);
     fclose(file);
 }
 
@@ -131,43 +102,9 @@ static void connect_all(const char *host, int port) {
         if (c->socket < 0) err(1, "socket");
         if (connect(c->socket, (struct sockaddr *)&to, sizeof to)) err(1, "connect");
         setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        fcntl(c->socket, F_SETFL, O_NONBLOCK);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(epoll, EPOLL_CTL_ADD, c->socket, &event);
     }
-}
-
-static void watch(struct connection *c, int writing) {
-    if (c->writing == writing) return;
-    c->writing = writing;
-    struct epoll_event event = {.events = writing ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = c};
-    epoll_ctl(epoll, EPOLL_CTL_MOD, c->socket, &event);
-}
-
-static void flush(struct connection *c) {
-    while (c->out_from < c->out_to) {
-        ssize_t done = send(c->socket, c->out + c->out_from, c->out_to - c->out_from, MSG_NOSIGNAL);
-        if (done < 0 && errno == EAGAIN) break;
-        if (done < 0) err(1, "send");
-        c->out_from += done;
-    }
-    if (c->out_from == c->out_to) c->out_from = c->out_to = 0;
-    watch(c, c->out_to > 0);
-}
-
-static void add(struct connection *c, int64_t since) {
-    uint32_t size = c->size[c->next];
-    if (c->out_to + size > c->out_room) {
-        memmove(c->out, c->out + c->out_from, c->out_to - c->out_from);
-        c->out_to -= c->out_from, c->out_from = 0;
-    }
-    memcpy(c->out + c->out_to, c->frame[c->next], size);
-    uint32_t id = htonl((uint32_t)c->sent);
-    memcpy(c->out + c->out_to + 8, &id, sizeof id);
-    c->out_to += size;
-    c->since[c->sent % depth] = since;
-    c->sent++;
-    if (++c->next == c->frames) c->next = 0;
 }
 
 /* When request `nth` of a connection is due at a fixed rate. */
@@ -176,12 +113,18 @@ static int64_t due_at(uint32_t connection, uint64_t nth) {
 }
 
 static void send_more(struct connection *c, int64_t now) {
-    int any = 0;
+    size_t size = 0;
     while (c->sent - c->answered < depth && (rate == 0 || c->sent < c->due)) {
-        add(c, rate == 0 ? now : due_at(c->index, c->sent));
-        any = 1;
+        uint32_t more = 4 + number(c->next), id = htonl((uint32_t)c->sent);
+        memcpy(out + size, c->next, more);
+        memcpy(out + size + 8, &id, sizeof id);
+        size += more;
+        c->next = c->next + more < c->end ? c->next + more : c->first;
+        c->since[c->sent % depth] = rate == 0 ? now : due_at(c->index, c->sent);
+        c->sent++;
     }
-    if (any) flush(c);
+    if (size && send(c->socket, out, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size)
+        err(1, "the socket does not take %zu bytes", size);
 }
 
 static void answer(struct connection *c, const unsigned char *body, uint32_t size, int64_t now) {
@@ -192,14 +135,13 @@ static void answer(struct connection *c, const unsigned char *body, uint32_t siz
     if (now >= counted_from && now < ends) {
         int64_t took = now - c->since[c->answered % depth];
         counted++;
-        histogram[bucket_of(took)]++;
-        if (took > longest) longest = took;
+        histogram[took / 1000 < LONGEST_US ? took / 1000 : LONGEST_US]++;
     }
     c->answered++;
 }
 
 static void readable(struct connection *c) {
-    ssize_t more = recv(c->socket, c->in + c->in_to, ROOM - c->in_to, 0);
+    ssize_t more = recv(c->socket, c->in + c->in_to, ROOM - c->in_to, MSG_DONTWAIT);
     if (more < 0 && errno == EAGAIN) return;
     if (more <= 0) errx(1, "the server closed a connection");
     c->in_to += more;
@@ -251,8 +193,7 @@ static void run(double seconds) {
         int found = wait_for(events, now);
         for (int n = 0; n < found; n++) {
             struct connection *c = events[n].data.ptr;
-            if (events[n].events & EPOLLOUT) flush(c);
-            if (events[n].events & ~EPOLLOUT) readable(c);
+            readable(c);
             send_more(c, now_ns());
         }
     }
@@ -264,7 +205,7 @@ static void wait_for_line(void) {
 }
 
 int main(int count, char **words) {
-    if (count != 8) errx(1, "load HOST PORT FRAMES DEPTH SECONDS RATE ERROR_AT");
+    if (count != 8) errx(1, "load HOST PORT REQUESTS DEPTH SECONDS RATE ERROR_AT");
     depth = strtoull(words[4], NULL, 10);
     double seconds = atof(words[5]);
     rate = atof(words[6]);
@@ -275,16 +216,14 @@ int main(int count, char **words) {
     connect_all(words[1], atoi(words[2]));
     puts("connected");
     wait_for_line();
-    double cpu = cpu_s();
-    int64_t start = now_ns();
+    int64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = now_ns();
     run(seconds);
-    double took = (now_ns() - start) / 1e9;
+    double took = now_ns() - start, own = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     uint64_t answered = 0;
     for (uint32_t n = 0; n < connections; n++) answered += all[n]->answered;
-    printf("{\"answered\": %llu, \"counted\": %llu, \"seconds\": %.6f, \"counted_seconds\": %.6f, \"own_cpu\": %.6f, "
-           "\"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}\n",
-           (unsigned long long)answered, (unsigned long long)counted, took, (ends - counted_from) / 1e9, cpu_s() - cpu,
-           percentile(0.5), percentile(0.99), longest / 1e3);
+    printf("{\"answered\": %llu, \"rate\": %.1f, \"p50_us\": %d, \"p99_us\": %d, \"load_share\": %.6f}\n",
+           (unsigned long long)answered, counted * 1e9 / (ends - counted_from), percentile_us(0.5), percentile_us(0.99),
+           own / took);
     wait_for_line();
     return 0;
 }

@@ -74,15 +74,15 @@ SMALL: dict[ModuleType, dict[str, object]] = {
 def test_the_load_saturates_the_floor(connections: int, depth: int) -> None:
     with started("floor", {}, answer=ANSWER) as server:
         done = load(server, [[FRAME]] * connections, depth=depth, seconds=0.3, error_at=9)
-    assert done.answered > 10_000 * (done.own_cpu + done.server_cpu)  # also on a busy machine
-    assert 0 < done.p50_us <= done.p99_us <= done.max_us * 1.04
-    assert 0 < done.own_cpu <= done.seconds * 1.1
+    assert done["cpu_us"] + done["load_share"] / done["rate"] * 1e6 < 100  # also on a busy machine
+    assert 0 < done["p50_us"] <= done["p99_us"]
+    assert 0 < done["load_share"] <= 1.1
 
 
 def test_a_fixed_rate_is_kept() -> None:
     with started("floor", {}, answer=ANSWER) as server:
         done = load(server, [[FRAME]] * 10, depth=64, seconds=3.0, rate=2_000, error_at=9)
-    assert done.rate == pytest.approx(2_000, rel=0.2)
+    assert done["rate"] == pytest.approx(2_000, rel=0.2)
 
 
 def test_requests_are_sent_in_turn_and_numbered() -> None:
@@ -144,7 +144,7 @@ def test_heartbeats_of_members_that_joined() -> None:
     with started("pure", {}) as server:
         frames = [[heartbeat(m)] for m in classic_members(server, "native", 10)]
         done = load(server, frames, depth=4, seconds=0.5, error_at=9)
-        assert done.answered > 100
+        assert done["rate"] > 200
         assert server.cpu_seconds() > 0
 
 
