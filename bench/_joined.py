@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
-from bench._crowd import ConsumerCrowd, join_request, sync_request
+from bench._crowd import ASSIGNMENT, SUBSCRIPTION, ConsumerCrowd
 from bench._peers import Server
-from bench._process import call
 from kohort.client.cluster import Cluster
+from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.codec import encode_request
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupResponse
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.wire.schemas.sync_group import SyncGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 SESSION_MS = 600_000
 WAIT_S = 180.0
@@ -39,16 +38,12 @@ class Member:
     """In a consumer group: the member's epoch."""
 
 
-def connected(server: Server) -> socket.socket:
-    return socket.create_connection(server.address, 60)
-
-
 def create_topic(server: Server, name: str, partitions: int) -> None:
     """Create a topic if there is none. librdkafka's mock creates it on a Metadata request, with four partitions."""
     if server.name == "mock":
-        with connected(server) as connection:
+        with closing(Connection(*server.address)) as connection:
             asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=True)
-            call(connection, asked, 4, MetadataResponse)
+            connection.request(asked, MetadataResponse)
         return
     with Cluster(server.bootstrap) as cluster:
         if name not in cluster.topics():
@@ -70,26 +65,41 @@ def classic_members(server: Server, prefix: str, count: int) -> list[Member]:
     parts = [range(first, count, AT_ONCE) for first in range(min(AT_ONCE, count))]
 
     def join(part: range) -> list[Member]:
-        with connected(server) as connection:
+        with closing(Connection(*server.address)) as connection:
             return [_classic(connection, f"{prefix}-{n}") for n in part]
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return [member for some in pool.map(join, parts) for member in some]
 
 
-def _classic(connection: socket.socket, group: str) -> Member:
-    joined = call(connection, join_request(group, "", SESSION_MS), 3, JoinGroupResponse)
+def _classic(connection: Connection, group: str) -> Member:
+    """The first JoinGroup has an answer, because version 3 demands no member id."""
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),),
+    )
+    joined = connection.request(join, JoinGroupResponse, version=3)
     assert joined.error_code == 0, joined
-    synced = call(connection, sync_request(group, joined), 3, SyncGroupResponse)
+    member = Member(group, joined.member_id, joined.generation_id)
+    assignment = SyncGroupRequestAssignment(member_id=member.member_id, assignment=ASSIGNMENT)
+    sync = SyncGroupRequest(
+        group_id=group, generation_id=member.generation, member_id=member.member_id, assignments=(assignment,)
+    )
+    synced = connection.request(sync, SyncGroupResponse, version=3)
     assert synced.error_code == 0, synced
-    return Member(group, joined.member_id, joined.generation_id)
+    return member
 
 
 def consumer_members(server: Server, prefix: str, count: int, topic: str, partitions: int) -> list[Member]:
     with closing(ConsumerCrowd(server.address, topic, partitions)) as crowd:
         crowd.join_all([f"{prefix}-{n}" for n in range(count)])
         crowd.settle(WAIT_S)
-        return [Member(member.group, member.member_id, member.epoch) for member in crowd.members.values()]
+        joined = [member.membership for member in crowd.members.values()]
+        return [Member(m.settings.group_id, m.settings.member_id, m.epoch) for m in joined]
 
 
 def heartbeat(member: Member, version: int = 4) -> bytes:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench._peers import Server, c_program, started
-from bench._process import receive
+from bench._process import answer_to
 from bench._run import Run, Table, Values
 
 WARM_S = 2.0
@@ -120,9 +120,7 @@ def measure_rates(
 
 def answer_of(server: Server, frame: bytes) -> bytes:
     with socket.create_connection(server.address, 10) as connection:
-        connection.sendall(frame)
-        size = receive(connection, 4)
-        return size + receive(connection, int.from_bytes(size, "big"))
+        return answer_to(connection, frame)
 
 
 def times(values: Values, kind: str = "") -> str:

@@ -1,4 +1,4 @@
-"""A kohort server as a child process: start, requests over plain sockets, CPU time, memory."""
+"""A kohort server as a child process: its start, and when it answers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
-from kohort.wire.codec import decode, encode_request
-from kohort.wire.framing import read_response_header
-from kohort.wire.schema import schema_of
+from kohort.client.errors import KafkaError
+from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 
 Address = tuple[str, int]
@@ -73,33 +71,20 @@ def pinned(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def call(connection: socket.socket, request: Any, version: int, response: type) -> Any:
-    connection.sendall(encode_request(request, version, 1, "bench"))
-    size = int.from_bytes(receive(connection, 4), "big")
-    frame = receive(connection, size)
-    schema = schema_of(response)
-    _, start = read_response_header(frame, flexible=version in schema.flexible, api_key=schema.api_key or 0)
-    return decode(response, version, frame, start)
-
-
-def receive(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        assert more, "the server closed the connection"
-        data += more
-    return data
+def answer_to(connection: socket.socket, frame: bytes) -> bytes:
+    """The whole frame that answers a request, on a connection with no other request under way."""
+    connection.sendall(frame)
+    with connection.makefile("rb") as answers:
+        size = answers.read(4)
+        return size + answers.read(int.from_bytes(size, "big"))
 
 
 def wait_until_it_answers(address: Address, seconds: float, log: Path | None = None) -> None:
     """Until a Metadata response names a broker. The `log` is quoted if the time is up."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        try:
-            with socket.create_connection(address, 5) as connection:
-                if call(connection, MetadataRequest(topics=()), 4, MetadataResponse).brokers:
-                    return
-        except (OSError, AssertionError):
-            pass
+        with suppress(KafkaError), closing(Connection(*address)) as connection:
+            if connection.request(MetadataRequest(topics=()), MetadataResponse).brokers:
+                return
         time.sleep(POLL_S)
     raise AssertionError(f"no answer from {address}: {log.read_text()[-2000:] if log else ''}")

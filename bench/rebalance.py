@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,10 +22,10 @@ from bench import _peers
 from bench._joined import create_topic
 from bench._machine import Others
 from bench._peers import Server
-from bench._process import Address, call, serving
+from bench._process import Address, serving
 from bench._rebalance_group import WAIT_S, Group, Host
 from bench._run import WORST, Figures, Panel, Run, Subject, Table, Values
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.client.cluster import Cluster
 
 TOPIC, PARTITIONS, PERIOD_S = "orders", 60, 0.05
 SESSION_MS, INTERVAL_MS = 15_000, 5_000
@@ -184,12 +183,9 @@ class _Story:
     def _session_end(self) -> int:
         """The time of the first answer in which the group has a member less."""
         deadline = time.monotonic() + WAIT_S
-        request = ConsumerGroupDescribeRequest(group_ids=(self._id,))
-        with socket.create_connection(self._address, 10) as connection:
+        with Cluster("{}:{}".format(*self._address)) as cluster:
             while time.monotonic() < deadline:
-                group = call(connection, request, 1, ConsumerGroupDescribeResponse).groups[0]
-                assert group.error_code == 0, group
-                if len(group.members) <= self._size:
+                if len(cluster.describe_groups([self._id])[self._id].members) <= self._size:
                     return time.monotonic_ns()
                 time.sleep(0.02)
         raise AssertionError("the killed member's session does not end")

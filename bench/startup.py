@@ -8,19 +8,18 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from functools import partial
 
 import bench._kafka as apache
 from bench import _peers
 from bench._crowd import ClassicCrowd
-from bench._joined import connected, coordinators_ready, create_topic
+from bench._joined import coordinators_ready, create_topic
 from bench._machine import Others
 from bench._peers import MANY_CONNECTIONS, Server, started
-from bench._process import POLL_S, call, pinned, wait_until_it_answers
+from bench._process import pinned, wait_until_it_answers
 from bench._run import Panel, Run, Subject, Table
 from kohort.client.cluster import Cluster
-from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
 SERVERS = ("compiled", "pure", "kafka", "kfake", "mock")
 WITH_MEMBERS = ("compiled", "pure", "kafka", "kfake")
@@ -34,14 +33,10 @@ ASKED = 50
 TOPIC = "orders"
 IDLE_S, SERVED_S = 2.0, 4.0
 """How long a server has been idle, and has served the members, when its memory is read."""
-WAIT_S = 180.0
-LOADING = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
+WAIT_S, WAIT_MS = 180.0, 180_000
 
 Timed = AbstractContextManager[tuple[Server, float]]
+"""A server, and the ms until its first answer."""
 
 
 def measure(run: Run) -> None:
@@ -54,12 +49,12 @@ def _ready(run: Run) -> None:
     names = run.names(SERVERS)
     for name in names:
         if name in OURS:  # caches the bytecode
-            with _timed(name):
+            with _storage(name) as start, start():
                 pass
     for _ in range(run.rounds):
         for name in names:
             others = Others()
-            with _timed(name) as (server, ready_ms):
+            with _storage(name) as start, start() as (server, ready_ms):
                 cpu = server.cpu_seconds()
                 time.sleep(IDLE_S)
                 found = {"ready_ms": ready_ms, "ready_cpu_s": cpu, "idle_mb": server.memory_mb()}
@@ -67,25 +62,23 @@ def _ready(run: Run) -> None:
 
 
 @contextmanager
-def _timed(name: str, *, data: str = "") -> Iterator[tuple[Server, float]]:
-    """A server, and the ms until its first answer. Kafka's storage is formatted before."""
-    if name == "kafka":
-        with _node() as node, _timed_node(node) as timed:
-            yield timed
-        return
+def _storage(name: str) -> Iterator[Callable[[], Timed]]:
+    """A new data directory, which Kafka has formatted: each call of the result starts the server with it."""
+    with ExitStack() as stack:
+        if name == "kafka":
+            node = apache.Node(_peers.kafka_jars(), KEPT["kafka"])
+            stack.callback(node.remove)
+            yield partial(_timed_node, node)
+        else:
+            yield partial(_timed, name, stack.enter_context(tempfile.TemporaryDirectory()))
+
+
+@contextmanager
+def _timed(name: str, data: str) -> Iterator[tuple[Server, float]]:
     began = time.perf_counter()
     with started(name, KEPT, data=data) as server:
         wait_until_it_answers(server.address, WAIT_S)
         yield server, (time.perf_counter() - began) * 1e3
-
-
-@contextmanager
-def _node() -> Iterator[apache.Node]:
-    node = apache.Node(_peers.kafka_jars(), KEPT["kafka"])
-    try:
-        yield node
-    finally:
-        node.remove()
 
 
 @contextmanager
@@ -115,33 +108,20 @@ def _memory(run: Run) -> None:
 
 
 def _replay(run: Run) -> None:
-    """kohort's servers start with the same data."""
     groups = QUICK_OFFSET_GROUPS if run.quick else OFFSET_GROUPS
-    names = run.names(REPLAYED)
-    ours = [name for name in names if name in OURS]
-    if ours:
-        with tempfile.TemporaryDirectory() as data:
-            with started(ours[0], KEPT, data=data) as server:
-                _commit(server, groups)
-            for name in ours * run.rounds:
-                _restart(run, groups, name, lambda name=name: _timed(name, data=data))
-    if "kafka" in names:
-        with _node() as node:
-            with _timed_node(node) as (server, _):
+    for name in run.names(REPLAYED):
+        with _storage(name) as start:
+            with start() as (server, _):
                 _commit(server, groups)
             for _ in range(run.rounds):
-                _restart(run, groups, "kafka", lambda: _timed_node(node))
-
-
-def _restart(run: Run, groups: int, name: str, start: Callable[[], Timed]) -> None:
-    others = Others()
-    with start() as (server, ready_ms):
-        began = time.perf_counter()
-        for group in range(0, groups, max(1, groups // ASKED)):
-            _fetch(server, f"replay-{group}")
-        loaded_ms = ready_ms + (time.perf_counter() - began) * 1e3
-        found = {"replay_ms": loaded_ms, "replay_cpu_s": server.cpu_seconds(), "replay_mb": server.memory_mb()}
-    run.add(f"{groups * OFFSET_PARTITIONS:,} offsets", name, found, others.cores)
+                others = Others()
+                with start() as (server, ready_ms):
+                    began = time.perf_counter()
+                    _fetch(server, groups)
+                    replay_ms = ready_ms + (time.perf_counter() - began) * 1e3
+                    used = {"replay_cpu_s": server.cpu_seconds(), "replay_mb": server.memory_mb()}
+                row = f"{groups * OFFSET_PARTITIONS:,} offsets"
+                run.add(row, name, {"replay_ms": replay_ms, **used}, others.cores)
 
 
 def _commit(server: Server, groups: int) -> None:
@@ -153,17 +133,12 @@ def _commit(server: Server, groups: int) -> None:
             cluster.commit(f"replay-{group}", offsets)
 
 
-def _fetch(server: Server, group: str) -> None:
-    """Wait until the server returns all offsets of the group."""
-    topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=tuple(range(OFFSET_PARTITIONS)))
-    request = OffsetFetchRequest(group_id=group, topics=(topic,))
-    deadline = time.monotonic() + WAIT_S
-    with connected(server) as connection:
-        while (answer := call(connection, request, 7, OffsetFetchResponse)).error_code in LOADING:
-            assert time.monotonic() < deadline, answer
-            time.sleep(POLL_S)
-    assert answer.error_code == 0, answer
-    assert all(p.committed_offset == 42 for p in answer.topics[0].partitions), group
+def _fetch(server: Server, groups: int) -> None:
+    """Wait until the server returns all offsets of fifty groups."""
+    with Cluster(server.bootstrap, api_timeout_ms=WAIT_MS, retry_backoff_ms=3, retry_backoff_max_ms=3) as cluster:
+        for group in range(0, groups, max(1, groups // ASKED)):
+            offsets = cluster.committed(f"replay-{group}").values()
+            assert [found.offset for found in offsets] == [42] * OFFSET_PARTITIONS, group
 
 
 TABLES = (
