@@ -9,29 +9,31 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bench._process import Address, wait_until_it_answers
 
 JAVA = Path(__file__).parent / "java"
+CONNECTOR = JAVA / "spark" / "pom.xml"
+CONNECTOR_JARS = (
+    *("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"),
+    *("kafka-clients", "commons-pool2"),
+)
 USUAL = (
     *("-Xms512m", "-Xmx1g", "-server"),
     *("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
 )
 """The options of Kafka's start script."""
 BRIEF = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options for a server that lives for a minute or two: its start takes little more than half of the CPU time."""
+"""Options for a JVM that lives for a minute or two: its start takes little more than half of the CPU time."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-FORMATTER = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 CLUSTER_ID = "a29ob3J0LWJlbmNoLTAwMQ"
 """16 bytes in base 64."""
 START_S = 180.0
 
 WORKERS, PORTS_A_WORKER = 6, 2_000
-
-_handed_out: set[int] = set()
-_handing_out = threading.Lock()
 
 
 def fetch_jars(into: Path) -> str:
@@ -39,6 +41,24 @@ def fetch_jars(into: Path) -> str:
     copy = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
     subprocess.run([*copy, f"-DoutputDirectory={into}"], check=True, timeout=500)
     return f"{into}/*"
+
+
+def fetch_spark_connector(into: Path, spark: str) -> None:
+    """Spark's own Kafka connector, without what Spark has itself, for this version of Spark.
+
+    A repository that does not have that version may have another: 4.2.0 runs on Spark 4.3. Older versions do not work,
+    because classes that a streaming query needs have moved since. Raises RuntimeError where Maven cannot get them.
+    """
+    said = ""
+    for profile in ("installed", "pinned"):
+        command = ["mvn", "-q", "-B", "-f", str(CONNECTOR), "-P", profile, f"-Dspark={spark}"]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+        command += [f"-DincludeArtifactIds={','.join(CONNECTOR_JARS)}"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+        if ran.returncode == 0:
+            return
+        said += ran.stdout
+    raise RuntimeError(said)
 
 
 def version(class_path: str) -> str:
@@ -90,7 +110,7 @@ class Node:
         }
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         prepare = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
-        command = ["java", *FORMATTER, QUIET, "-cp", class_path, *prepare, *format_options]
+        command = ["java", *BRIEF, QUIET, "-cp", class_path, *prepare, *format_options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     @property
@@ -152,14 +172,8 @@ def free_ports(count: int) -> list[int]:
     They are below the system's ephemeral ports, which a connection could take meanwhile, and each of pytest's parallel
     workers has a range of its own.
     """
-    ports: list[int] = []
     with _handing_out:
-        for port in _own_ports():
-            if len(ports) == count:
-                break
-            if port not in _handed_out and _is_free(port):
-                ports.append(port)
-        _handed_out.update(ports)
+        ports = list(islice(_ports, count))
     assert len(ports) == count, "no port is free"
     return ports
 
@@ -170,7 +184,7 @@ def _own_ports() -> Iterator[int]:
     given_away = Path("/proc/sys/net/ipv4/ip_local_port_range")
     end = int(given_away.read_text().split()[0]) if given_away.exists() else 32_768
     first = max(10_000, min(20_000, end - WORKERS * PORTS_A_WORKER)) + worker * PORTS_A_WORKER
-    return (first + (37 * os.getpid() + n) % PORTS_A_WORKER for n in range(PORTS_A_WORKER))
+    yield from (first + (37 * os.getpid() + n) % PORTS_A_WORKER for n in range(PORTS_A_WORKER))
 
 
 def _is_free(port: int) -> bool:
@@ -180,3 +194,7 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+_ports = filter(_is_free, _own_ports())
+_handing_out = threading.Lock()

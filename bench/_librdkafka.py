@@ -3,20 +3,30 @@
     python -m bench._librdkafka produce ADDRESS TOPIC RECORDS SIZE COMPRESSION ACKS
     python -m bench._librdkafka consume ADDRESS TOPIC RECORDS
     python -m bench._librdkafka stream ADDRESS TOPIC PARTITIONS PERIOD_S     until stdin ends
+    python -m bench._librdkafka members ADDRESS TOPIC     commands on stdin, until it ends
     python -m bench._librdkafka mock     a cluster of one broker; prints its address; until stdin ends
 
 `produce` and `consume` print their times as JSON. The time counts from the first record on: by then the client has
 metadata and connections, and a consumer its partitions. A consumer takes 10,000 records at a time and does not look at
 them.
+
+`members` are consumers with KIP-848, each in a thread; java/RebalanceMembers.java is the same for Java's. Reports go to
+stdout, a line each, with times in nanoseconds of the machine's monotonic clock, written together every 20 ms:
+
+    join GROUP NAME  →  NAME TIME        taken just before subscribe()
+                        NAME TIME 1,2    a record of each of these partitions came out of poll()
+    leave NAME
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -121,6 +131,37 @@ def stream(address: str, topic: str, partitions: int, period_s: float) -> None:
     producer.flush(5)
 
 
+def members(address: str, topic: str) -> None:
+    said: deque[str] = deque()
+    joined: dict[str, threading.Event] = {}
+
+    def consume(group: str, name: str, left: threading.Event) -> None:
+        consumer = Consumer({"bootstrap.servers": address, "group.id": group, "group.protocol": "consumer"})
+        said.append(f"{name} {time.monotonic_ns()}\n")
+        consumer.subscribe([topic])
+        while not left.is_set():
+            message = consumer.poll(0.1)
+            if message is not None:
+                assert message.error() is None, message.error()
+                said.append(f"{name} {time.monotonic_ns()} {message.partition()}\n")
+        consumer.close()
+
+    def tell_all() -> None:
+        while True:
+            time.sleep(0.02)
+            os.write(1, "".join(said.popleft() for _ in range(len(said))).encode())
+
+    threading.Thread(target=tell_all, daemon=True).start()
+    for line in sys.stdin:
+        match line.split():
+            case ["join", group, name]:
+                joined[name] = threading.Event()
+                threading.Thread(target=consume, args=(group, name, joined[name]), daemon=True).start()
+            case ["leave", name]:
+                joined[name].set()
+    os._exit(0)
+
+
 def mock() -> None:
     """The mock keeps topics and groups in memory; it serves no consumer groups of KIP-848 and few connections."""
     producer = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1, "log_level": 0})
@@ -137,6 +178,9 @@ def main(words: list[str]) -> None:
             return
         case ["stream", address, topic, partitions, period_s]:
             stream(address, topic, int(partitions), float(period_s))
+            return
+        case ["members", address, topic]:
+            members(address, topic)
             return
         case ["produce", address, topic, records, size, compression, acks]:
             took = produce(address, topic, int(records), int(size), compression, acks)

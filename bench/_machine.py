@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from kohort import __version__
@@ -116,6 +117,15 @@ def cpu_seconds(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
+
+
+def largest_memory_mb(pid: int) -> float:
+    """The largest resident memory so far; 0 if the process has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1.024e-3
+    return 0.0
 
 
 def memory_mb(pid: int) -> float:

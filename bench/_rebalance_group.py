@@ -1,10 +1,10 @@
 """A group of `bench rebalance`: reports of its members, its settling, its pauses.
 
-Members are in other processes (_rebalance_members.py, java/RebalanceMembers.java) and report new, revoked and read
-partitions with times of one machine-wide clock. So the time at which a report arrives does not matter.
+Members are in other processes (_librdkafka.py, java/RebalanceMembers.java) and report which partitions they read, with
+times of one machine-wide clock. So the time at which a report arrives does not matter.
 
-A partition is *read again* when its new owner reads its first record; the group has settled when all partitions are
-read again and the members have even shares. The pause of a partition is the longest time without a record, minus the
+The owner of a partition is the member that read it last. After an event, the group has settled when the members own
+even shares and have all read their partitions. The pause of a partition is the longest time without a record, minus the
 usual one. For a partition that has not moved, a pause counts if it is longer than all pauses of the quiet seconds
 before.
 """
@@ -14,20 +14,23 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from bisect import insort
+from collections import Counter
 from itertools import pairwise
 
 WAIT_S = 90.0
 LINGER_S = 0.4
 """Time of observation after the settling, because pauses may end later."""
+WARM = "warm"
+"""A member of another group, which reads a record and leaves: then a host has loaded its code."""
 
 
 class Host:
-    """A process with members."""
+    """A process with members of a group."""
 
-    def __init__(self, command: list[str], hear: Callable[[list[str]], None]) -> None:
+    def __init__(self, command: list[str], group: Group) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._hear = hear
+        self._group = group
         self._warm = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -37,8 +40,10 @@ class Host:
         self._process.stdin.write(" ".join(words) + "\n")
         self._process.stdin.flush()
 
-    def wait_until_warm(self) -> None:
+    def warm(self, group: str) -> None:
+        self.say("join", group, WARM)
         assert self._warm.wait(WAIT_S), "members that are to be warm are not"
+        self.say("leave", WARM)
 
     def kill(self) -> None:
         self._process.kill()
@@ -48,11 +53,11 @@ class Host:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            words = line.split()
-            if words == ["warm"]:
+            name, at, *read = line.split()
+            if name != WARM:
+                self._group.report(name, int(at), [int(index) for index in ",".join(read).split(",") if index])
+            elif read:
                 self._warm.set()
-            elif len(words) >= 3:
-                self._hear(words)
 
 
 class Group:
@@ -61,68 +66,43 @@ class Group:
         self.period_s = period_s
         self.present: set[str] = set()
         self.subscribed: dict[str, int] = {}
-        self.held: dict[str, set[int]] = {}
-        self._since: dict[int, int] = {}
-        """When each partition's owner got it."""
         self._reads: list[list[tuple[int, str]]] = [[] for _ in range(partitions)]
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
-    # -- reports of members
-
-    def hear(self, words: list[str]) -> None:
-        what, name, at = words[0], words[1], int(words[2])
-        listed = [int(index) for index in words[3].split(",")] if len(words) > 3 else []
+    def report(self, name: str, at: int, read: list[int]) -> None:
+        """A member has read records of these partitions; its first report is without any and precedes subscribing."""
         with self._lock:
-            match what:
-                case "read":
-                    for index in listed:
-                        self._reads[index].append((at, name))
-                    return
-                case "subscribed":
-                    self.subscribed[name] = at
-                    self.held.setdefault(name, set())
-                case "assigned":
-                    self.held[name].update(listed)
-                    self._since.update(dict.fromkeys(listed, at))
-                case "revoked" | "lost":
-                    self.held[name].difference_update(listed)
-
-    def gone(self, name: str) -> None:
-        with self._lock:
-            self.present.discard(name)
-            self.held.pop(name, None)
+            self.subscribed.setdefault(name, at)
+            for index in read:
+                insort(self._reads[index], (at, name))
 
     # -- settled
 
     def owners(self) -> dict[int, str]:
         with self._lock:
-            return {index: name for name, held in self.held.items() for index in held}
+            return {index: reads[-1][1] for index, reads in enumerate(self._reads) if reads}
 
     def is_settled(self, began: int = 0) -> bool:
-        """Each partition has one owner, which has read it since its assignment and `began`; the shares are even."""
-        shares = [self.held.get(name, set()) for name in self.present]
-        least, rest = divmod(self.partitions, len(shares))
-        even = all(least <= len(share) <= least + (1 if rest else 0) for share in shares)
-        if not even or sum(map(len, shares)) != self.partitions or len(set().union(*shares)) != self.partitions:
-            return False
-        last = {(i, name): self._reads[i][-1:] for name in self.present for i in self.held[name]}
-        return all(
-            reads and reads[0][1] == name and reads[0][0] >= max(began, self._since[index])
-            for (index, name), reads in last.items()
-        )
+        """Each partition has been read since `began` by its owner; the present members own even shares."""
+        with self._lock:
+            shares = Counter(self.owners().values())
+            least, rest = divmod(self.partitions, len(self.present))
+            return (
+                shares.keys() == self.present
+                and all(least <= share <= least + (1 if rest else 0) for share in shares.values())
+                and all(reads and reads[-1][0] >= began for reads in self._reads)
+            )
 
     def settle(self, began: int = 0) -> None:
         self._wait_until_settled(began)
+        settled = time.monotonic_ns()
         time.sleep(LINGER_S)
-        self._wait_until_settled(began)
+        self._wait_until_settled(settled)
 
     def _wait_until_settled(self, began: int) -> None:
         deadline = time.monotonic() + WAIT_S
-        while True:
-            with self._lock:
-                if self.is_settled(began):
-                    return
-                assert time.monotonic() < deadline, f"not settled: partitions held {self.held}"
+        while not self.is_settled(began):
+            assert time.monotonic() < deadline, f"not settled: the owners are {self.owners()}"
             time.sleep(0.02)
 
     # -- pauses
@@ -143,11 +123,11 @@ class Group:
         """The outcome of an event at `began`, with the owners `before`. A `gone` member had stopped earlier: the
         pauses of its partitions count from `began`. `pause_s` is the sum of the pauses, `longest_ms` the longest;
         `stayed_paused` counts the partitions that paused without a move."""
-        after = self.owners()
+        with self._lock:
+            after, reads_of = self.owners(), [list(reads) for reads in self._reads]
         ends, pauses, stayed = [began], [0.0], 0
         moved = [index for index in after if after[index] != before.get(index)]
-        for index in range(self.partitions):
-            reads = self._reads[index]
+        for index, reads in enumerate(reads_of):
             gap_ns, end = _longest(reads, began, clip=before.get(index) == gone)
             pause_s = max(0.0, gap_ns / 1e9 - self.period_s)
             if index in moved:
@@ -169,10 +149,5 @@ class Group:
 
 def _longest(reads: list[tuple[int, str]], began: int, *, clip: bool) -> tuple[int, int]:
     """The longest gap between two records that ends after `began`, and its end."""
-    longest, end = 0, began
-    for (a, _), (b, _) in pairwise(reads):
-        if b >= began:
-            gap = b - (max(a, began) if clip else a)
-            if gap > longest:
-                longest, end = gap, b
-    return longest, end
+    gaps = ((b - (max(a, began) if clip else a), b) for (a, _), (b, _) in pairwise(reads) if b >= began)
+    return max(gaps, default=(0, began))

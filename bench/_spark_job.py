@@ -14,12 +14,11 @@ import resource
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench._machine import TICKS, cpu_seconds, descendants, memory_mb, stat
+from bench._machine import TICKS, cpu_seconds, descendants, largest_memory_mb, stat
 
 WITHOUT = "no Spark"
 
@@ -82,13 +81,12 @@ def write(rows: Any, job: Job, folder: str) -> None:
 
 def measure(spark: Any, job: Job, folder: str) -> dict[str, float]:
     shutil.rmtree(f"{folder}/out", ignore_errors=True)
-    with Watch() as watch:
-        before, server = cpu(), cpu_seconds(job.server_pid)
-        began = time.perf_counter()
-        write(frame(spark, job), job, folder)
-        seconds = time.perf_counter() - began
-        after, used = cpu(), cpu_seconds(job.server_pid) - server
-    jvm, python = after[True] - before[True], after[False] - before[False] - watch.cpu
+    before, server = cpu(), cpu_seconds(job.server_pid)
+    began = time.perf_counter()
+    write(frame(spark, job), job, folder)
+    seconds = time.perf_counter() - began
+    after, used = cpu(), cpu_seconds(job.server_pid) - server
+    jvm, python = after[True] - before[True], after[False] - before[False]
     found = {
         "rows_s_core": job.rows / (jvm + python),
         "rows_s": job.rows / seconds,
@@ -97,7 +95,7 @@ def measure(spark: Any, job: Job, folder: str) -> dict[str, float]:
         "server_s": used,
     }
     # Spark's own source has no worker in Python.
-    return found if job.source == "kafka" else {**found, "worker_mb": watch.worker_mb}
+    return found if job.source == "kafka" else {**found, "worker_mb": largest_worker_mb()}
 
 
 def cpu() -> dict[bool, float]:
@@ -110,32 +108,14 @@ def cpu() -> dict[bool, float]:
     return used
 
 
-class Watch:
-    """Reads the memory of the Python workers ten times a second and keeps the largest. `cpu` is the cost."""
-
-    worker_mb = 0.0
-    cpu = 0.0
-
-    def __enter__(self) -> Watch:
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._ended.wait(0.1):
-            for pid in descendants(os.getpid())[1:]:
-                if stat(pid)[:1] != ["java"]:
-                    self.worker_mb = max(self.worker_mb, memory_mb(pid))
-        self.cpu = time.thread_time()
+def largest_worker_mb() -> float:
+    """The largest memory that one of the Python workers has had."""
+    workers = [pid for pid in descendants(os.getpid())[1:] if stat(pid)[:1] != ["java"]]
+    return max(map(largest_memory_mb, workers), default=0.0)
 
 
 def read_alone(job: Job) -> dict[str, float]:
-    """Read partition 0; with the resident memory before and at its largest."""
+    """Read partition 0."""
     os.environ["KOHORT_SPARK_DECODER"] = "numba"  # from the first record on
     from bench._spark_source import read as read_messages
     from kohort.client.cluster import Cluster
@@ -145,7 +125,6 @@ def read_alone(job: Job) -> dict[str, float]:
     options = parse({"kafka.bootstrap.servers": job.servers, "subscribe": job.topic})
     with Cluster(job.servers) as cluster:
         end = cluster.offsets([(job.topic, 0)])[job.topic, 0]
-    before = memory_mb(os.getpid())
     for _ in range(2):  # the second reading has all code loaded
         cpu, began = time.process_time(), time.perf_counter()
         if job.source == "kohort":
@@ -160,7 +139,6 @@ def read_alone(job: Job) -> dict[str, float]:
         "rows_s": rows / (time.perf_counter() - began),
         "python_s": used,
         "worker_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-        "before_mb": before,
     }
 
 

@@ -1,7 +1,7 @@
 """Rebalances of consumer groups (KIP-848): the time until all partitions are read again, and the pauses.
 
 A round: a newcomer subscribes, the group settles, the newcomer's process is killed (kill -9), its session expires, the
-group settles. The members are librdkafka's (_rebalance_members.py) and Java's (java/RebalanceMembers.java)."""
+group settles. The members are librdkafka's (_librdkafka.py) and Java's (java/RebalanceMembers.java)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ ALONE = 50
 PHASE_S = 200.0
 """No round begins when a phase has taken this long, on a server or on all."""
 QUICK_ROUNDS, QUICK_SIZE = 2, 10
-MEMBERS_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options for a JVM whose start disturbs the others little."""
 SERVERS = {"pushed": "kohort, pushed", "plain": "kohort, not pushed", "kafka": "Apache Kafka"}
 KINDS = (tuple(SERVERS), ("librdkafka", "java"), ("3", "10", "50"))
 """The words of `--only`: servers, clients and sizes."""
@@ -141,17 +139,16 @@ class _Story:
     def _host(self) -> Host:
         where = [f"{self._address[0]}:{self._address[1]}", TOPIC]
         if self._client == "java":
-            java = ["java", *MEMBERS_JVM, apache.QUIET, "-cp", self._members]
+            java = ["java", *apache.BRIEF, apache.QUIET, "-cp", self._members]
             command = [*java, "RebalanceMembers", *where]
         else:
-            command = [sys.executable, "-m", "bench._rebalance_members", *where]
-        self._hosts.append(Host(command, self._group.hear))
+            command = [sys.executable, "-m", "bench._librdkafka", "members", *where]
+        self._hosts.append(Host(command, self._group))
         return self._hosts[-1]
 
     def _warm_host(self) -> Host:
         host = self._host()
-        host.say("warm", f"warm-{self._id}-{len(self._hosts)}")
-        host.wait_until_warm()
+        host.warm(f"warm-{self._id}-{len(self._hosts)}")
         return host
 
     def _join(self, host: Host, name: str) -> None:
@@ -172,7 +169,7 @@ class _Story:
         others, usual, before = Others(), self._group.usual(QUIET_S), self._group.owners()
         host.kill()
         killed = time.monotonic()
-        self._group.gone(name)
+        self._group.present.discard(name)
         if not last:
             self._next = self._warm_host()
         time.sleep(max(0.0, killed + (SESSION_MS - INTERVAL_MS) / 1000 - 1 - time.monotonic()))

@@ -1,7 +1,7 @@
 """Rows per second and core from a topic into Spark: kohort's source, Spark's own (JVM), librdkafka's messages.
 
 Needs the extra `spark`. Spark's own source comes from Maven Central where Maven is installed: that of the installed
-version, else the nearest one that is there."""
+version, else 4.2.0."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import bench._kafka as apache
 from bench import _peers
 from bench._process import serving
 from bench._run import WORST, Figures, Panel, Run, Subject, Table, Values
@@ -21,7 +22,6 @@ from bench._spark_job import WITHOUT, Job
 from kohort.client.cluster import Cluster
 from kohort.wire.batches import NewRecord, encode_batch
 
-JAVA = Path(__file__).parent / "java" / "spark"
 SOURCES = {"kohort": "kohort", "kafka": "Spark's own (JVM)", "librdkafka": "librdkafka → Arrow"}
 SINKS = ("noop", "Parquet")
 SIZES = (100, 1_000)
@@ -33,8 +33,6 @@ WARM_UP, QUICK_WARM_UP = 4, 1
 RUNS_WITHOUT = 3
 PARTITIONS = 2
 BATCH_BYTES = 64 * 1024
-NEAREST = (("4.2.0", "4.2.0"), ("4.2.0", "4.0.0"))
-"""Versions of the source and of the token provider that it needs, if those of the installed Spark are not there."""
 
 
 def measure(run: Run) -> None:
@@ -103,16 +101,14 @@ def _jars(run: Run, folder: Path) -> str:
     if not shutil.which("mvn"):
         print("Spark's own source is not measured: that needs Maven")
         return ""
-    for version, tokens in ((pyspark.__version__, pyspark.__version__), *NEAREST):
-        into = folder / f"{version}-{tokens}"
-        command = ["mvn", "-q", "-B", "-s", str(JAVA / "settings.xml"), "-f", str(JAVA / "pom.xml")]
-        command += [f"-Dspark.version={version}", f"-Dtoken.version={tokens}", f"-DoutputDirectory={into}"]
-        done = subprocess.run([*command, "dependency:copy-dependencies"], capture_output=True, text=True, timeout=500)
-        if done.returncode == 0:
-            run.result.versions["Spark's Kafka source"] = version
-            return ",".join(str(jar) for jar in sorted(into.glob("*.jar")))
-    print(f"Spark's own source is not measured: not to be had from Maven Central\n{done.stdout[-500:]}")
-    return ""
+    try:
+        apache.fetch_spark_connector(folder, pyspark.__version__)
+    except RuntimeError as error:
+        print(f"Spark's own source is not measured: not to be had from Maven Central\n{str(error)[-500:]}")
+        return ""
+    connector = next(folder.glob("spark-sql-kafka-*.jar"))
+    run.result.versions["Spark's Kafka source"] = connector.stem.rpartition("-")[2]
+    return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 
 def _cpu(values: Values) -> str:

@@ -8,8 +8,6 @@
  */
 #include "frames.h"
 
-#include <fcntl.h>
-
 enum { LARGEST = 1 << 16 };
 
 struct connection {
@@ -22,17 +20,8 @@ static unsigned char answer[LARGEST], out[LARGEST * 8];
 static size_t answer_size;
 static int epoll;
 
-static void write_all(int to, size_t size) {
-    for (size_t from = 0; from < size;) {
-        ssize_t done = send(to, out + from, size - from, MSG_NOSIGNAL);
-        if (done > 0) from += done;
-        else if (errno != EAGAIN) return; /* it is gone, which the next read tells */
-    }
-}
-
 static int serve(struct connection *c) {
     ssize_t more = recv(c->socket, c->in + c->in_to, ROOM - c->in_to, 0);
-    if (more < 0 && errno == EAGAIN) return 1;
     if (more <= 0) return 0;
     c->in_to += more;
     size_t from = 0, to = 0;
@@ -40,13 +29,13 @@ static int serve(struct connection *c) {
         uint32_t size = number(c->in + from);
         if (size > ROOM - 4) return 0;
         if (c->in_to - from < 4 + (size_t)size) break;
-        if (to + answer_size > sizeof out) write_all(c->socket, to), to = 0;
+        if (to + answer_size > sizeof out) send(c->socket, out, to, MSG_NOSIGNAL), to = 0;
         memcpy(out + to, answer, answer_size);
         memcpy(out + to + 4, c->in + from + 8, 4);
         to += answer_size;
         from += 4 + size;
     }
-    write_all(c->socket, to);
+    if (to) send(c->socket, out, to, MSG_NOSIGNAL);
     memmove(c->in, c->in + from, c->in_to - from);
     c->in_to -= from;
     return 1;
@@ -63,7 +52,7 @@ static void read_answer(const char *hex) {
 }
 
 static void accept_one(int listener) {
-    int one = 1, socket = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    int one = 1, socket = accept(listener, NULL, NULL);
     if (socket < 0) return;
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     struct connection *c = calloc(1, sizeof *c);
