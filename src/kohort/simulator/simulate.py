@@ -99,7 +99,6 @@ class Simulation:
         self.holders.requests_come_twice = plan.faults.duplicate > 0
         self.members: list[Member | Consumer | LibraryUser] = []
         self.others: list[Paced | Storm] = []
-        self._storms: list[Storm] = []
         self._groups = sorted({str(cast.options["group"]) for cast in plan.cast if "group" in cast.options}) or [
             "alpha"
         ]
@@ -139,16 +138,15 @@ class Simulation:
             case "sharer":
                 self.members.append(Sharer(*common, self.holders, options))
             case "storm":
-                storm = Storm(*common, self.owners, options)
-                self._storms.append(storm)
-                self.others.append(storm)
+                self.others.append(Storm(*common, self.owners, options))
             case _:
                 other = PACED[cast.kind](*common, options)
                 other.members, other.consumers = self._classic, self._consumers
                 self.others.append(other)
 
     def _everybody(self) -> list[Member | Consumer | LibraryUser]:
-        return [*self.members, *(member for storm in self._storms for member in storm.members)]
+        storms = [other for other in self.others if isinstance(other, Storm)]
+        return [*self.members, *(member for storm in storms for member in storm.members)]
 
     def _classic(self) -> list[Member]:
         return [member for member in self._everybody() if isinstance(member, Member)]

@@ -57,11 +57,8 @@ class Owners:
                 and other is not member
                 and (other.instance is None or other.instance != member.instance)
             ):
-                raise Violation(
-                    "one owner a partition and generation",
-                    f"{member.group} {place} in generation {generation}: {other.name} and {member.name}",
-                    member.group,
-                )
+                text = f"{place} in generation {generation}: {other.name} and {member.name}"
+                raise Violation.of(member.group, "one owner a partition and generation", text)
             self._owners[key] = member
 
     def give_up(self, member: Member, generation: int, places: list[Place]) -> None:

@@ -53,7 +53,8 @@ class Operator(Paced):
             self._set(link, NOTHING)
             return
         changes: dict[str, str | None] = {
-            name: self._chosen(name) for name in self.random.sample(list(CHOICES), self.random.randrange(1, 4))
+            name: None if self.random.random() < 0.3 else self.random.choice(CHOICES[name])
+            for name in self.random.sample(list(CHOICES), self.random.randrange(1, 4))
         }
         if self.random.random() < 0.5:
             changes[HOLD_UNTIL] = self._until()
@@ -64,9 +65,6 @@ class Operator(Paced):
     def _set(self, link: Link, changes: dict[str, str | None]) -> None:
         self.tell("takes everything back" if changes is NOTHING else f"sets {changes}")
         link.ask(alter_request(self.options["group"], changes), 1, "taken back" if changes is NOTHING else "set")
-
-    def _chosen(self, name: str) -> str | None:
-        return None if self.random.random() < 0.3 else self.random.choice(CHOICES[name])
 
     def _until(self) -> str | None:
         if self.random.random() < 0.3:

@@ -21,7 +21,7 @@ from kohort.client.membership.classic import Membership
 from kohort.client.membership.consumer import ConsumerMembership
 from kohort.simulator.checks.consumer_ledger import AWAY, Durable, Has, Partition
 from kohort.simulator.plan import TOPICS
-from kohort.simulator.world.world import Violation, World
+from kohort.simulator.world.world import World
 
 
 class Believer(Protocol):
@@ -86,8 +86,8 @@ class Beliefs:
         until = membership.trusted_until()
         if member_id not in group.members:
             if until is not None and self._world.now < until and not self.requests_come_twice:
-                text = f"{group.name}: {member_id} is no member, and trusts until {until}"
-                raise Violation("a member that may believe in its ownership is the owner", text, group.name)
+                text = f"{member_id} is no member, and trusts until {until}"
+                raise group.broken("a member that may believe in its ownership is the owner", text)
             return
         has = group.has.get(member_id)
         if has is None or has.epoch != AWAY:

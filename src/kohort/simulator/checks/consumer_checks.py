@@ -91,7 +91,6 @@ class ConsumerFacts:
     """The shard was loaded in this turn: all deadlines started again."""
 
     def broken(self, check: str, text: str) -> Violation:
-        """A promise to the group is broken."""
         return Violation.of(self.name, check, text)
 
 

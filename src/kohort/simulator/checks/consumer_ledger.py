@@ -73,7 +73,6 @@ class Durable:
     """Regular expressions, and the topics that they match."""
 
     def broken(self, check: str, text: str) -> Violation:
-        """A promise to the group is broken."""
         return Violation.of(self.name, check, text)
 
     def copy(self) -> Durable:
@@ -216,11 +215,8 @@ class ConsumerLedger:
         for partition, epoch in has.all.items():
             first = self._given.setdefault((group.name, partition, epoch), identity)
             if first != identity:
-                raise Violation(
-                    "one owner a partition and epoch",
-                    f"{group.name} {partition} at epoch {epoch}: {first} and {identity}",
-                    group.name,
-                )
+                text = f"{partition} at epoch {epoch}: {first} and {identity}"
+                raise group.broken("one owner a partition and epoch", text)
             if before.get(partition) == epoch or has.epoch == 0 or (former is None and group.name == MIXED):
                 continue  # it owned it before, maybe in a classic group, or it is a static member that has returned
             if partition not in target or epoch != group.target_epoch or partition in has.revoking:
@@ -232,9 +228,7 @@ class ConsumerLedger:
 
 def _check_epoch(group: Durable, member_id: str, former: Has | None, has: Has) -> None:
     if has.epoch > group.target_epoch:
-        raise Violation(
-            "a member is not ahead of the target", f"{group.name}: {member_id} at {has.epoch}, {group.target_epoch}"
-        )
+        raise group.broken("a member is not ahead of the target", f"{member_id} at {has.epoch}, {group.target_epoch}")
     if former is not None and has.epoch < former.epoch and has.epoch not in (0, AWAY):
         raise group.broken("a member's epoch only rises", f"{member_id} from {former.epoch} to {has.epoch}")
 

@@ -71,7 +71,6 @@ class GroupFacts:
     """The group was loaded in this turn, so the generation in force is uncertain."""
 
     def broken(self, check: str, text: str) -> Violation:
-        """A promise to the group is broken."""
         return Violation.of(self.name, check, text)
 
     def identity(self, member_id: str) -> str:

@@ -151,11 +151,8 @@ class Ledger:
         self.before.setdefault((key.group, place), None if former is None else former.offset)
         if value is not None:
             if former is not None and key.group in self.honest and value.offset < former.offset:
-                raise Violation(
-                    "commits never go back",
-                    f"{key.group} {key.topic}-{key.partition}: {former.offset} is followed by {value.offset}",
-                    key.group,
-                )
+                text = f"{key.topic}-{key.partition}: {former.offset} is followed by {value.offset}"
+                raise Violation.of(key.group, "commits never go back", text)
             offsets[place] = value
         elif offsets.pop(place, None) is not None and former is not None:
             self.deleted[key.group, place] = former.commit_timestamp
@@ -174,11 +171,8 @@ class Ledger:
         assignment = {m.group_instance_id or m.member_id: m.assignment for m in value.members}
         first = self._assigned.setdefault((group, value.generation), assignment)
         if first != assignment:
-            raise Violation(
-                "a generation has one assignment",
-                f"{group}, generation {value.generation}: {first} and then {assignment}",
-                group,
-            )
+            text = f"generation {value.generation}: {first} and then {assignment}"
+            raise Violation.of(group, "a generation has one assignment", text)
 
 
 def replayed(storage: Storage, log: LogKey, *, newest_only: bool) -> HardState:

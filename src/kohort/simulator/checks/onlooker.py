@@ -294,11 +294,8 @@ class Onlooker:
                             if isinstance(k, OffsetCommitKey) and k.group == name and v is not None
                         )
                     if partition.committed_offset not in known:
-                        raise Violation(
-                            "no reply before durability",
-                            f"{name} {place}: {partition.committed_offset} is told, {sorted(known)} is durable",
-                            name,
-                        )
+                        text = f"{place}: {partition.committed_offset} is told, {sorted(known)} is durable"
+                        raise Violation.of(name, "no reply before durability", text)
 
     def _check_tombstones(self, broker: Broker) -> None:
         """No offset goes without a reason: a request deleted it, or it expired."""

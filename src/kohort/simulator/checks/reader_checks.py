@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from kohort.simulator.checks.consumer_checks import ConsumerFacts
 from kohort.simulator.checks.consumer_ledger import Durable, Has, Partition
-from kohort.simulator.world.world import Violation
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import FetchRequest, FetchResponse
 
@@ -47,8 +46,7 @@ def promised_by_fetch(facts: ConsumerFacts, group: Durable, request: FetchReques
                 case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.GROUP_ID_NOT_FOUND if stays:
                     promise = "a member is known"
             if promise:
-                text = f"{facts.name}: {member}, {place}: {result.error_code}; it has {states}"
-                raise Violation(promise, text, facts.name)
+                raise facts.broken(promise, f"{member}, {place}: {result.error_code}; it has {states}")
 
 
 def _owns(state: Has, place: Partition) -> bool:

@@ -80,14 +80,9 @@ def points_of(ask: Ask) -> list[Point]:
     for protocol in PROTOCOLS:
         for pushed in (False, True):
             for pattern in (*CRASHES, *CRASHES.values()):
-                found.append(
-                    normal(Point(**common, protocol=protocol, pushed=pushed, pattern=pattern, count=_one(pattern)))
-                )
+                count = 1 if pattern in CRASHES.values() else 0
+                found.append(normal(Point(**common, protocol=protocol, pushed=pushed, pattern=pattern, count=count)))
     return found
-
-
-def _one(pattern: str) -> int:
-    return 1 if pattern in CRASHES.values() else 0
 
 
 def advise(ask: Ask, costs: Iterable[Cost]) -> Advice:
