@@ -128,15 +128,20 @@ def complain(message: str) -> None:
 
 def partitions_of(topic: Topic, wanted: Iterable[int], hint: str) -> list[int]:
     """The indexes of a topic's partitions. Fails, with a `hint`, if the topic or a wanted one is missing."""
-    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        fail(f"topic {topic.name} does not exist; {hint}")
     if topic.error:
-        fail(f"topic {topic.name}: {topic.error.name}: {topic.error.message}")
+        fail(missing(topic, f"; {hint}"))
     known = [partition.index for partition in topic.partitions]
     for index in wanted:
         if index not in known:
             fail(f"topic {topic.name} has no partition {index}; it has {plural(len(known), 'partition')}")
     return known
+
+
+def missing(topic: Topic, hint: str = "") -> str:
+    """Why a topic cannot be used; the `hint` is for one that does not exist."""
+    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {topic.name} does not exist{hint}"
+    return f"topic {topic.name}: {topic.error.name}: {topic.error.message}"
 
 
 def _advice(error: KafkaError) -> str:

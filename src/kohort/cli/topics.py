@@ -16,6 +16,7 @@ from kohort.cli.connect import (
     complete_topics,
     connected,
     fail,
+    missing,
 )
 from kohort.cli.option_objects import App, pairs
 from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table, print_table_of
@@ -99,7 +100,7 @@ def describe(
             _print_topic(description)
     for topic in asked.values():
         if topic.error:
-            complain(_missing(topic))
+            complain(missing(topic))
     if len(topics) < len(asked):
         raise typer.Exit(FAILED)
 
@@ -127,12 +128,6 @@ def delete(
                 typer.echo(f"deleted topic {topic}")
     if failed:
         raise typer.Exit(FAILED)
-
-
-def _missing(topic: Topic) -> str:
-    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return f"topic {topic.name} does not exist"
-    return f"topic {topic.name}: {topic.error.name}: {topic.error.message}"
 
 
 def _described(cluster: Cluster, topics: list[Topic]) -> list[dict[str, Any]]:

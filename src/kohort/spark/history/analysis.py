@@ -165,7 +165,6 @@ class _Lag:
         self.end_then, self.end_now = then[:, 0], then[:, 1]
 
     def table(self) -> pa.Table:
-        """The table `lag`."""
         place, instant = np.nonzero(self.lag >= 0)
         return pa.table(
             {
@@ -190,7 +189,6 @@ class _Lag:
 def _groups_table(
     commits: Commits, states: dict[str, GroupState], lag: _Lag, found: list[Finding], rebalances: Counter[str]
 ) -> pa.Table:
-    """The table `groups`."""
     owner = commits.places.groups
     by_name = {name: number for number, name in enumerate(commits.places.group_names.to_pylist())}
     written = np.bincount(owner[commits.place], minlength=len(by_name))

@@ -56,7 +56,6 @@ class Ends:
         return cls(series)
 
     def table(self) -> pa.Table:
-        """The table `log_ends`."""
         places = sorted(self.series)
         counts = [len(self.series[place][0]) for place in places]
         return pa.table(

@@ -165,7 +165,9 @@ class Lake:
                 directory, _, name = found.path.rpartition("/")
                 if name.startswith(("_", ".")):
                     continue
-                final = f"{self._writer[:8]}-{batch:09d}-{len(moves):05d}{_suffix(name)}"
+                # As Spark's `part-00000-….c000.snappy.parquet` ends.
+                suffix = "." + ".".join(name.split(".")[-2:]) if name.count(".") > 2 else ".parquet"
+                final = f"{self._writer[:8]}-{batch:09d}-{len(moves):05d}{suffix}"
                 moves.append(Move(is_dead, f"{stage}/{found.path}", f"{directory}/{final}".lstrip("/")))
                 size += found.size
                 files[is_dead] += 1
@@ -263,11 +265,6 @@ def _move(staged: HadoopDirectory, final: HadoopDirectory, attempts: int = 3) ->
         except FileSystemError:
             if attempt == attempts - 1:
                 raise
-
-
-def _suffix(name: str) -> str:
-    """`.snappy.parquet` of Spark's `part-00000-….c000.snappy.parquet`."""
-    return "." + ".".join(name.split(".")[-2:]) if name.count(".") > 2 else ".parquet"
 
 
 def data_files(names: Sequence[str]) -> list[str]:

@@ -95,11 +95,18 @@ def _part(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterato
             raise RowError("column topic is null in a row; give every row a topic, or set the option topic")
         record: Record = {"topic": name, "value": value, "key": key}
         if partitions is not None and (partition := partitions[row]) is not None:
-            record["partition"] = _partition(partition)
+            if partition < 0:
+                why = "partitions count from 0, and null lets the producer choose"
+                raise RowError(f"column partition is {partition} in a row; {why}")
+            record["partition"] = partition
         if headers is not None and (given := headers[row]) is not None:
             record["headers"] = [_header(header) for header in given]
         if timestamps is not None and (millis := timestamps[row]) is not None:
-            record["timestamp"] = _timestamp(millis)
+            if millis <= 0:
+                raise RowError(
+                    f"column timestamp is {millis} ms since 1970 in a row; it must be positive (null means now)"
+                )
+            record["timestamp"] = millis
         yield record
 
 
@@ -110,24 +117,10 @@ def _bytes(column: pa.Array) -> list[bytes | None]:
     return values
 
 
-def _partition(partition: int) -> int:
-    if partition < 0:
-        raise RowError(
-            f"column partition is {partition} in a row; partitions count from 0, and null lets the producer choose"
-        )
-    return partition
-
-
 def _header(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
     if header is None or header["key"] is None:
         raise RowError("column headers has a header without a key in a row")
     return header["key"], header["value"]
-
-
-def _timestamp(millis: int) -> int:
-    if millis <= 0:
-        raise RowError(f"column timestamp is {millis} ms since 1970 in a row; it must be positive (null means now)")
-    return millis
 
 
 def _millis(column: pa.Array) -> list[int | None]:

@@ -48,13 +48,13 @@ def _cut(name: str, most: int = LONGEST_NAME) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 
 
-def _legend(axes: Any, named: list[tuple[Any, str]], width: float, columns: int) -> None:
+def _legend(axes: Any, named: list[tuple[Any, str]], width: float) -> None:
     """A legend of the drawn objects with their names."""
     shown = axes.figure.legend(
         [drawn for drawn, _ in named],
         [str(number) for number in range(len(named))],  # matplotlib leaves out names that begin with _
         loc="outside upper left",
-        ncols=columns if width > 6 else 2,
+        ncols=4 if width > 6 else 2,
         handlelength=1.2,
         columnspacing=1.4,
         fontsize=9 if width > 6 else 8,
@@ -105,7 +105,7 @@ def _lines(
         axes.yaxis.set_major_formatter(_plain)
         axes.set_ylabel(unit)
         _frame(axes, since, until)
-        _legend(axes, labelled, width, 4)
+        _legend(axes, labelled, width)
     return figure
 
 
@@ -182,7 +182,7 @@ def gantt(spans: pa.Table, back: pa.Table, since: int, until: int, width: float)
         axes.set_ylim(-0.7, len(shown) - 0.3)
         axes.spines["left"].set_visible(False)
         _frame(axes, since, until)
-        _legend(axes, labelled, width, 4)
+        _legend(axes, labelled, width)
     words = [count(len(owned), "member")]
     if len(places) > len(shown):
         words.append(f"the first {len(shown)} of {len(places):,} partitions")

@@ -51,7 +51,6 @@ class Ownership:
 
 
 def ownership_of(records: GroupRecords) -> Ownership:
-    """The ownership in all groups."""
     classic, consumer = _owned(records, CLASSIC), _owned(records, CONSUMER)
     joined = [np.concatenate(both) for both in zip(classic[0], consumer[0], strict=True)]
     groups, topics, partitions, since, until, epoch, protocol = joined
