@@ -108,14 +108,11 @@ class Guide(ShardWorld):
         body = reply.body
         error = getattr(body, "error_code", ErrorCode.NONE)
         self.must_rejoin, self.last_answer_is_good = error == ErrorCode.REBALANCE_IN_PROGRESS, not error
-        if isinstance(body, JoinGroupResponse) and body.member_id:
-            label(self.hints.labels, who.name, number, body.member_id)
-        if isinstance(body, JoinGroupResponse) and not body.error_code:
-            self.hints.epochs[number] = body.generation_id
-        if isinstance(body, ConsumerGroupHeartbeatResponse) and not body.error_code:
+        if isinstance(body, JoinGroupResponse | ConsumerGroupHeartbeatResponse):
             if body.member_id:
                 label(self.hints.labels, who.name, number, body.member_id)
-            self.hints.epochs[number] = body.member_epoch
+            if not body.error_code:
+                self.hints.epochs[number] = epoch_of(body)
 
     def _step(self, event: Event) -> None:
         if type(event).__name__ == "DeadlineReached":
@@ -127,6 +124,10 @@ class Guide(ShardWorld):
 
     def _print(self, text: str) -> None:
         """No test reads this output."""
+
+
+def epoch_of(answer: JoinGroupResponse | ConsumerGroupHeartbeatResponse) -> int:
+    return answer.generation_id if isinstance(answer, JoinGroupResponse) else answer.member_epoch
 
 
 def label(labels: dict[str, str], name: str, number: int, member_id: str) -> None:

@@ -43,10 +43,10 @@ class Scenario:
     profile: Profile
 
     @property
-    def own_topics(self) -> dict[str, int] | None:
+    def own_topics(self) -> dict[str, str] | None:
         """Topics that exist before the first command and belong to this run alone, because commands delete them. None
         if commands create all topics, or share some with other runs."""
-        return {"t": 4, "u": 4} if any(command.startswith("topics-deleted") for command in self.commands) else None
+        return {"t": "4", "u": "4"} if any(command.startswith("topics-deleted") for command in self.commands) else None
 
     @property
     def makes_topics(self) -> bool:

@@ -180,7 +180,7 @@ def play(pair: Pair, server: str, scenario: Scenario, patience: Patience = CALM,
                 if scenario.changes_settings:
                     after.callback(restart, {})
                 if scenario.own_topics is not None:
-                    world.prepare(**scenario.own_topics)
+                    world.do_topics(**scenario.own_topics)
                 transcript = world.play(scenario.commands)
         except (AssertionError, OSError, KeyError) as error:
             failure = repr(error)

@@ -11,7 +11,7 @@ from threading import Lock
 from bench import _kafka as apache
 from bench._process import serving
 from peer_requests import OFFSETS_PARTITIONS, create_topics, wait_until_known
-from peer_servers import wait_for_the_coordinator
+from peer_servers import OF_KAFKA, wait_for_the_coordinator
 from socket_client import Address, Wire
 
 from kohort.coordinator.assignors.spec import TopicSpec
@@ -23,8 +23,6 @@ USUAL = {
 }
 OF_KOHORT = {"group.heartbeat.hold.enable": "false", "group.storm.rebalance.delay.ms": "0"}
 """Switch off what Kafka lacks: held heartbeats, and a longer rebalance after several in a row."""
-OF_KAFKA = {"group.consumer.assignor.offload.enable": "false"}
-
 
 Start = Callable[[Mapping[str, str]], Address]
 """Starts a server, on its stored data, with these settings besides its own. A running server is stopped first."""

@@ -164,14 +164,19 @@ def test_what_differs_the_same_way_in_every_late_play_is_a_finding(plays: str, i
     assert random_run.is_sure(results) == (plays == "a a a")
 
 
+def guide_after(*commands: str) -> Guide:
+    world = Guide(prompt=True)
+    for command in (requests.SETTINGS, *commands):
+        world.play(command)
+    return world
+
+
 TIED = ("join g a v=3 protocols=one:t,two:t", "join g b v=3 protocols=two:t,one:t", "join g a", "sync g a")
 
 
 @pytest.mark.parametrize(("protocols", "known"), [("two:t,one:t", "vote-tie"), ("one:t,two:t", "")])
 def test_another_protocol_is_explained_by_a_tie_of_votes_alone(protocols: str, known: str) -> None:
-    world = Guide(prompt=True)
-    for command in (requests.SETTINGS, *TIED, f"join g b protocols={protocols}", "join g a"):
-        world.play(command)
+    world = guide_after(*TIED, f"join g b protocols={protocols}", "join g a")
     answers = (["a JoinGroup generation_id=2 protocol_name='two'"], ["a JoinGroup generation_id=2 protocol_name='one'"])
     assert departures.after(world, "join g a", *answers) == known
     assert departures.after(world, "join g a", answers[0], ["a JoinGroup error=27 protocol_name='one'"]) == ""
@@ -190,10 +195,8 @@ def test_another_protocol_is_explained_by_a_tie_of_votes_alone(protocols: str, k
 def test_a_member_that_says_another_epoch_may_be_told_again_what_is(
     command: str, theirs: int, ours: int, known: str
 ) -> None:
-    world = Guide(prompt=True)
-    for before in (requests.SETTINGS, "topics t=2 u=2", "beat g x epoch=0 topics=t id=x", "beat g y epoch=0 topics=t"):
-        world.play(before)
-    world.play("beat g x epoch=1 owned=t:0 id=x")
+    joins = ("beat g x epoch=0 topics=t id=x", "beat g y epoch=0 topics=t")
+    world = guide_after("topics t=2 u=2", *joins, "beat g x epoch=1 owned=t:0 id=x")
     state = world.shard.consumers.groups["g"].state_of("x")
     assert state.member_epoch == 2
     answers = [[f"x ConsumerGroupHeartbeat member_id='x' member_epoch={epoch}"] for epoch in (theirs, ours)]
@@ -201,14 +204,7 @@ def test_a_member_that_says_another_epoch_may_be_told_again_what_is(
 
 
 def test_a_departure_explains_no_answer_that_did_not_come() -> None:
-    world = Guide(prompt=True)
-    for command in (
-        requests.SETTINGS,
-        "topics t=2",
-        "beat g x epoch=0 topics=t id=x",
-        "beat g y epoch=0 topics=t id=y",
-    ):
-        world.play(command)
+    world = guide_after("topics t=2", "beat g x epoch=0 topics=t id=x", "beat g y epoch=0 topics=t id=y")
     answer = ["x ConsumerGroupHeartbeat member_id='x' member_epoch=3"]
     other = ["x ConsumerGroupHeartbeat member_id='x' member_epoch=4"]
     assert departures.between(world, "beat g x", answer, other, departed=True) == "departure-target"
@@ -219,16 +215,9 @@ def test_a_departure_explains_no_answer_that_did_not_come() -> None:
 
 @pytest.mark.parametrize(("gen", "known"), [(2, "classic-timeouts"), (3, "")])
 def test_who_has_joined_again_may_be_refused_a_commit_of_a_former_generation(gen: int, known: str) -> None:
-    world = Guide(prompt=True)
-    for command in (
-        requests.SETTINGS,
-        "topics t=2 u=2",
-        "beat g y epoch=0 topics=u id=y",
-        "join g b v=7 protocols=range:t instance=ib",
-        "beat g z epoch=0 topics=u id=z",
-        "join g b v=7 protocols=range:t instance=ib",
-    ):
-        world.play(command)
+    join = "join g b v=7 protocols=range:t instance=ib"
+    beats = ("beat g y epoch=0 topics=u id=y", "beat g z epoch=0 topics=u id=z")
+    world = guide_after("topics t=2 u=2", beats[0], join, beats[1], join)
     assert world.shard.consumers.groups["g"].state_of(world.names["g", "b"].member_id or "").member_epoch == 3
     taken, refused = ["b OffsetCommit name='t'", "        ok"], ["b OffsetCommit name='t'", "        error=22"]
     command = f"commit g b t-0=10 gen={gen} v=5"

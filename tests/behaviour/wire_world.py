@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from guide import Hints, label
+from guide import Hints, epoch_of, label
 from peer_print import printed
 from peer_requests import create_topics, delete_topics, grow_topics, wait_until_known
 from scenario_commands import Commands, Name, duration, text_of
@@ -227,10 +227,8 @@ class WireWorld(Commands):
         if made not in ("", None, who.name):
             label(self._labels, who.name, answer.number, made)
             self._names[made] = self._labels[made]
-        if answer.number in self._hints.epochs and not body.error_code:
-            epoch = body.generation_id if isinstance(body, JoinGroupResponse) else body.member_epoch
-            if epoch > 0:
-                self._leads.setdefault(group, epoch - self._hints.epochs[answer.number])
+        if answer.number in self._hints.epochs and not body.error_code and epoch_of(body) > 0:
+            self._leads.setdefault(group, epoch_of(body) - self._hints.epochs[answer.number])
 
     def _printed(self, what: str, body: Any, group: str) -> list[str]:
         if body is None:
@@ -418,10 +416,6 @@ class WireWorld(Commands):
         self.topics.present = {
             name: TopicSpec(self._topic_ids[name], self._topic(name), count) for name, count in wanted.items()
         }
-
-    def prepare(self, **partitions: int) -> None:
-        """Topics of its own, for commands that use topics which no command creates."""
-        self.do_topics(**{name: str(count) for name, count in partitions.items()})
 
     def do_topics_deleted(self, *topics: str) -> None:
         self._delete(topics)

@@ -11,16 +11,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from consumer_world import TopicNames
+from peer_requests import request, subscription
 
 from kohort.coordinator.events import RequestId
-from kohort.wire.codec import encode
-from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
+from kohort.wire.embedded import assignment_bytes, assignment_in, by_topic, subscription_of
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
-from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kohort.wire.schemas.heartbeat import HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 Place = tuple[str, int]
 PROTOCOL = "any"
@@ -92,62 +90,56 @@ class ClassicClient:
             case _:
                 return self._heartbeat(self.member_id, self.generation)
 
-    def leave(self, epoch: int) -> tuple[LeaveGroupRequest, int] | None:
-        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance)
+    def leave(self, epoch: int) -> tuple[Any, int] | None:
+        identity = {"member_id": self.member_id, "group_instance_id": self.instance}
         self.start()
-        return (LeaveGroupRequest(group_id=self.group, members=(identity,)), 5) if identity.member_id else None
+        return (request("LeaveGroup", group_id=self.group, members=[identity]), 5) if identity["member_id"] else None
 
-    def former_request(self, epoch: int) -> tuple[HeartbeatRequest, int] | None:
+    def former_request(self, epoch: int) -> tuple[Any, int] | None:
         """A heartbeat of the client's former life."""
         return self._heartbeat(self.former_id, max(epoch, 0)) if self.former_id else None
 
-    def _heartbeat(self, member_id: str, generation: int) -> tuple[HeartbeatRequest, int]:
-        body = HeartbeatRequest(
-            group_id=self.group, generation_id=generation, member_id=member_id, group_instance_id=self.instance
-        )
-        return body, 4
+    def _heartbeat(self, member_id: str, generation: int) -> tuple[Any, int]:
+        fields = {"generation_id": generation, "member_id": member_id, "group_instance_id": self.instance}
+        return request("Heartbeat", group_id=self.group, **fields), 4
 
-    def _join(self) -> JoinGroupRequest:
+    def _join(self) -> Any:
         if not self.cooperative:
             self.uses = frozenset()
-        subscription = ConsumerProtocolSubscription(
-            topics=self.topics,
-            owned_partitions=tuple(
-                TopicPartition(topic=name, partitions=indexes) for name, indexes in rows(self._named(self.uses))
-            ),
-            generation_id=self.generation,
-        )
-        metadata = b"\0\2" + encode(subscription, 2)
-        return JoinGroupRequest(
+        owned = by_topic(sorted(self._named(self.uses)))
+        metadata = subscription(self.topics, owned, self.generation)
+        return request(
+            "JoinGroup",
             group_id=self.group,
             session_timeout_ms=6000,
             rebalance_timeout_ms=(4000, 10_000)[len(self.topics) % 2],
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
-            protocols=(JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata),),
+            protocols=[{"name": PROTOCOL, "metadata": metadata}],
         )
 
-    def _sync(self) -> SyncGroupRequest:
-        return SyncGroupRequest(
+    def _sync(self) -> Any:
+        return request(
+            "SyncGroup",
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
             protocol_name=PROTOCOL,
-            assignments=self._assignments() if self._to_assign is not None else (),
+            assignments=self._assignments() if self._to_assign is not None else [],
         )
 
-    def _assignments(self) -> tuple[SyncGroupRequestAssignment, ...]:
+    def _assignments(self) -> list[dict[str, Any]]:
         """In turn, but an owned partition stays with its owner, or waits until the owner gives it up."""
         wants = {}
         owners: dict[Place, str] = {}
         said = []
         for member in self._to_assign.members:
-            subscription = subscription_of(member.metadata)
-            wants[member.member_id] = set(subscription.topics)
-            said.append((subscription.generation_id, member.member_id, subscription.owned_partitions))
+            report = subscription_of(member.metadata)
+            wants[member.member_id] = set(report.topics)
+            said.append((report.generation_id, member.member_id, report.owned_partitions))
         for _, member_id, owned in sorted(said, key=lambda one: -one[0]):
             for row in owned:
                 for index in row.partitions:
@@ -159,10 +151,10 @@ class ClassicClient:
                 member_id = subscribers[index % len(subscribers)]
                 if owners.get((name, index), member_id) == member_id:
                     given[member_id].append((name, index))
-        return tuple(
-            SyncGroupRequestAssignment(member_id=member_id, assignment=assignment_bytes(rows(places)))
+        return [
+            {"member_id": member_id, "assignment": assignment_bytes(by_topic(sorted(places)))}
             for member_id, places in given.items()
-        )
+        ]
 
     def _named(self, partitions: Iterable[Any]) -> list[Place]:
         """By name, without partitions of topics that are gone."""
@@ -213,10 +205,3 @@ class ClassicClient:
                     self.phase = "join"
             case _:
                 self.begin_again()
-
-
-def rows(places: Iterable[Place]) -> list[tuple[str, tuple[int, ...]]]:
-    found: dict[str, list[int]] = {}
-    for name, index in sorted(places):
-        found.setdefault(name, []).append(index)
-    return [(name, tuple(indexes)) for name, indexes in found.items()]

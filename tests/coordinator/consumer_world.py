@@ -116,14 +116,14 @@ class Consumer:
             names = tuple(topic for topic in self.topics.split("+") if topic != "none")
         timeout = options.get("rebalance", "30000" if full else "-1")
         return ConsumerGroupHeartbeatRequest(
-            group_id=_empty(group),
-            member_id=_empty(self.member_id),
+            group_id=text_of(group),
+            member_id=text_of(self.member_id),
             member_epoch=epoch,
             instance_id="" if options.get("instance") == "''" else self.instance,
-            rack_id=_empty(options["rack"]) if "rack" in options else None,
+            rack_id=text_of(options["rack"]) if "rack" in options else None,
             rebalance_timeout_ms=int(timeout.removesuffix("s")) * (1000 if timeout.endswith("s") else 1),
             subscribed_topic_names=names,
-            subscribed_topic_regex=_empty(options["regex"]) if "regex" in options else None,
+            subscribed_topic_regex=text_of(options["regex"]) if "regex" in options else None,
             server_assignor=options.get("assignor"),
             topic_partitions=None
             if owned is None
@@ -148,7 +148,7 @@ def partitions_of(topics: Iterable[Any]) -> Partitions:
     return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)
 
 
-def _empty(text: str) -> str:
+def text_of(text: str) -> str:
     return "" if text == "''" else text
 
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from consumer_world import Consumer, TopicNames
-from peer_requests import request
+from consumer_world import Consumer, TopicNames, text_of
+from peer_requests import request, subscription
 
-from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
@@ -31,20 +29,8 @@ def duration(text: str) -> int:
     return round(float(number) * UNITS[text[len(number) :]])
 
 
-def subscription(topics: list[str], owned: str = "", since: int = -1) -> bytes:
-    """A member's report of wanted and owned partitions: `t:0+1/u:2`."""
-    version = 2 if since >= 0 else 1
-    return version.to_bytes(2, "big") + encode(
-        ConsumerProtocolSubscription(
-            topics=tuple(topics),
-            owned_partitions=tuple(TopicPartition(topic=t, partitions=p) for t, p in by_name(owned)),
-            generation_id=since if since >= 0 else -1,
-        ),
-        version,
-    )
-
-
 def by_name(text: str) -> list[tuple[str, tuple[int, ...]]]:
+    """`t:0+1/u:2` by topic."""
     parts = [part.partition(":") for part in text.split("/") if ":" in part]
     return [(topic, tuple(int(index) for index in indexes.split("+"))) for topic, _, indexes in parts]
 
@@ -61,10 +47,6 @@ def place_of(text: str) -> tuple[str, int]:
     """`t-0` as a topic and an index."""
     topic, _, index = text.rpartition("-")
     return topic, int(index)
-
-
-def text_of(text: str) -> str:
-    return "" if text == "''" else text
 
 
 def null_of(text: str | None) -> str | None:
@@ -126,7 +108,7 @@ class Commands(ABC):
         protocols = []
         for protocol in filter(None, given["protocols"].split(",")):
             protocol_name, _, topics = protocol.partition(":")
-            owned, since = options.get("owned", ""), int(options.get("since", -1))
+            owned, since = by_name(options.get("owned", "")), int(options.get("since", -1))
             metadata = topics[1:].encode() if topics[:1] == "!" else subscription(topics.split("+"), owned, since)
             protocols.append({"name": protocol_name, "metadata": metadata})
         body = request(

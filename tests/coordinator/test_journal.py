@@ -14,11 +14,7 @@ from kohort.coordinator.events import JournalEntry, MemberStory, What
 from kohort.coordinator.journal.journal import MAX_HAPPENINGS, Journal
 from kohort.coordinator.journal.reconciliation_steps import MAX_MEMBERS, MAX_PEERS
 from kohort.coordinator.journal.story import LONGEST_TEXT, Story
-from kohort.wire.codec import encode
-from kohort.wire.schemas.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentResponseTopicPartition,
-)
+from kohort.wire.embedded import assignment_bytes
 
 SMALL = Config(journal_max_stories_per_group=3, journal_max_groups=4, journal_max_bytes=65_536)
 
@@ -29,11 +25,7 @@ def journal() -> Journal:
 
 
 def assigned(**topics: list[int]) -> bytes:
-    rows = tuple(
-        ConsumerProtocolAssignmentResponseTopicPartition(topic=topic, partitions=tuple(partitions))
-        for topic, partitions in topics.items()
-    )
-    return b"\x00\x03" + encode(ConsumerProtocolAssignment(assigned_partitions=rows), 3)
+    return assignment_bytes(((topic, tuple(partitions)) for topic, partitions in topics.items()), b"\x00\x03")
 
 
 def member(

@@ -1,4 +1,4 @@
-"""Requests from plain values, the requests that create, grow and delete topics, and waiting for a condition.
+"""Requests from plain values, those that create, grow and delete topics, and waiting for a condition.
 
     request("DeleteTopics", topics=[{"name": "t"}], timeout_ms=1000)
 
@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from itertools import count
 from typing import Any
 
 from kohort.broker.apis import APIS
 from kohort.broker.messages import changed
+from kohort.wire.codec import encode
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 
 REQUESTS = {api.name: api.request for api in APIS.values()}
 TIMEOUT_MS = 20_000
@@ -30,14 +33,31 @@ def request(api: str, **fields: Any) -> Any:
 
 
 def _struct(cls: type, fields: Mapping[str, Any]) -> Any:
-    types = {field.name: field.type for field in schema_of(cls).fields}
+    types = _types(cls)
     return cls(**{name: _value(types[name], value) for name, value in fields.items()})
+
+
+@cache
+def _types(cls: type) -> dict[str, Any]:
+    return {field.name: field.type for field in schema_of(cls).fields}
 
 
 def _value(wire_type: Any, value: Any) -> Any:
     if not isinstance(wire_type, list) or value is None:
         return value
     return tuple(_struct(wire_type[0], item) if isinstance(item, dict) else item for item in value)
+
+
+def subscription(
+    topics: Iterable[str], owned: Iterable[tuple[str, tuple[int, ...]]] = (), generation_id: int = -1
+) -> bytes:
+    """A classic member's report of wanted and owned partitions."""
+    version = 2 if generation_id >= 0 else 1
+    partitions = (TopicPartition(topic=topic, partitions=indexes) for topic, indexes in owned)
+    message = ConsumerProtocolSubscription(
+        topics=tuple(topics), owned_partitions=tuple(partitions), generation_id=generation_id
+    )
+    return version.to_bytes(2, "big") + encode(message, version)
 
 
 def create_topics(call: Call, counts: Mapping[str, int]) -> dict[str, bytes]:

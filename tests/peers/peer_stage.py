@@ -23,6 +23,7 @@ from peer_requests import (
     delete_topics,
     grow_topics,
     request,
+    subscription,
     wait_for,
     wait_until_known,
 )
@@ -33,10 +34,7 @@ from kohort.client.wire.blocking_connection import Connection
 from kohort.simulator.actors.operator import GROUP as GROUP_RESOURCE
 from kohort.simulator.actors.operator import alter_request
 from kohort.simulator.checks.onlooker import response_of
-from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, by_topic
-from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
-from kohort.wire.schemas.consumer_protocol import TopicPartition as OwnedPartitions
 from kohort.wire.schemas.join_group import JoinGroupResponse
 
 GROUPS = ("g", "h")
@@ -272,16 +270,13 @@ class Stage(WireCommands):
         ]
 
     def _go_on(self, actor: Actor) -> list[str]:
-        if not actor.is_classic:
-            answer = self._beat(actor, {"owned": "told"})
-            return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
-        answer = self._heartbeat(actor, {})
-        if answer.error_code != REBALANCE_IN_PROGRESS:
-            return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
-        self._send_join(actor, {})
-        if self._receive_join(actor).error_code == 0:
-            self._sync(actor, {})
-        return []
+        answer = self._heartbeat(actor, {}) if actor.is_classic else self._beat(actor, {"owned": "told"})
+        if actor.is_classic and answer.error_code == REBALANCE_IN_PROGRESS:
+            self._send_join(actor, {})
+            if self._receive_join(actor).error_code == 0:
+                self._sync(actor, {})
+            return []
+        return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
 
     def _state(self, members: list[Actor]) -> str:
         group = members[0].group if members else "g"
@@ -331,9 +326,8 @@ class Stage(WireCommands):
         return self._show(self._receive_join(self._actor(words[0])))
 
     def _send_join(self, actor: Actor, options: Options) -> None:
-        owned = (OwnedPartitions(topic=self._real(name), partitions=of) for name, of in by_topic(actor.told))
-        subscription = ConsumerProtocolSubscription(topics=(self._real("t"),), owned_partitions=tuple(owned))
-        metadata = b"\x00\x01" + encode(subscription, 1)
+        owned = ((self._real(name), of) for name, of in by_topic(actor.told))
+        metadata = subscription([self._real("t")], owned)
         protocols = options.get("protocols", "range").split(",")
         join = request(
             "JoinGroup",
