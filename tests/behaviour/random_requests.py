@@ -90,7 +90,7 @@ def _in_full(made: _Making, command: str) -> str:
         return command
     own = _instance(made, words[1]).strip() or "instance=null"
     said = {word.partition("=")[0] for word in words}
-    joins = made.guide._name(words[0], words[1]).consumer.epoch == 0 and "epoch" not in said
+    joins = made.guide.client(words[0], words[1]).consumer.epoch == 0 and "epoch" not in said
     by_range = joins and "assignor" not in said and made.kind in ("consumer", "mixed")
     more = [f"id={words[1]}"] * ("id" not in said) + [own] * ("instance" not in said) + ["assignor=range"] * by_range
     if joins and made.kind == "own" and "topics" not in said:
@@ -107,7 +107,7 @@ def _command(made: _Making) -> str:
         return _of_operators(made)
     classic = made.kind in ("classic", "static") or (made.kind in ("mixed", "own") and chance.random() < 0.5)
     several = {"own": ("ab", "xy"), "mixed": ("abc", "xyz")}.get(made.kind, (NAMES, CONSUMERS))
-    names = [name for name in several[not classic] if not made.guide._name("g", name).parked]
+    names = [name for name in several[not classic] if not made.guide.client("g", name).parked]
     if not names:
         return _of_operators(made)
     name = chance.choice(names)
@@ -139,7 +139,7 @@ def _sync(made: _Making, name: str) -> str:
 
 def _next_of_classic(made: _Making, name: str) -> str:
     chance, guide = made.random, made.guide
-    who = guide._name("g", name)
+    who = guide.client("g", name)
     members = _members(guide)
     if not who.member_id or who.member_id not in members:
         return _join(made, name)
@@ -156,11 +156,14 @@ def _next_of_classic(made: _Making, name: str) -> str:
 
 def _odd_of_classic(made: _Making, name: str) -> str:
     chance, guide = made.random, made.guide
-    generation = guide._name("g", name).generation
+    generation = guide.client("g", name).generation
     other = chance.choice([n for n in NAMES if n != name])
-    stranger = chance.choice(("stranger", _id_of(guide, other), "''"))
+    stranger = chance.choice(("stranger", guide.client("g", other).member_id or "stranger", "''"))
     gen = max(0, generation + chance.choice((-2, -1, 1, 5)))
     instance = chance.choice((f"i{name}", f"i{other}", "nobody"))
+    protocols = ("other:t", "sticky:t,range:t", "range:u", "")
+    if made.kind == "own":
+        protocols = (f"other:{OWN[name]}", "")
     odd: list[Callable[[], str]] = [
         lambda: f"heartbeat g {name} gen={gen}",
         lambda: f"heartbeat g {name} id={stranger} v={chance.randrange(5)}",
@@ -173,7 +176,7 @@ def _odd_of_classic(made: _Making, name: str) -> str:
         lambda: f"sync h {name} id=stranger gen=1 type=consumer protocol=range",
         lambda: f"join g {name} id={stranger} v={chance.randrange(10)}",
         lambda: f"join g {name} type={chance.choice(('connect', 'consumer'))}",
-        lambda: f"join g {name} protocols={chance.choice(_odd_protocols(made, name))}",
+        lambda: f"join g {name} protocols={chance.choice(protocols)}",
         lambda: f"join g {name} session={chance.choice(('1s', '1800001ms'))}",
         lambda: f"join '' {name}",
         lambda: f"leave g {other} v={chance.randrange(6)}",
@@ -183,12 +186,6 @@ def _odd_of_classic(made: _Making, name: str) -> str:
         *_odd_commits(made, name, gen, stranger, instance),
     ]
     return chance.choice(odd)()
-
-
-def _odd_protocols(made: _Making, name: str) -> tuple[str, ...]:
-    if made.kind == "own":
-        return (f"other:{OWN[name]}", "")
-    return ("other:t", "sticky:t,range:t", "range:u", "")
 
 
 def _odd_commits(made: _Making, name: str, gen: int, stranger: str, instance: str) -> list[Callable[[], str]]:
@@ -209,7 +206,7 @@ def _odd_commits(made: _Making, name: str, gen: int, stranger: str, instance: st
 
 def _next_of_consumer(made: _Making, name: str) -> str:
     chance, guide = made.random, made.guide
-    who = guide._name("g", name).consumer
+    who = guide.client("g", name).consumer
     group = guide.shard.consumers.groups.get("g")
     if group is None or who.member_id not in group.members or not who.epoch:
         return _begin(made, name)
@@ -231,7 +228,7 @@ def _begin(made: _Making, name: str) -> str:
 
 def _odd_of_consumer(made: _Making, name: str) -> str:
     chance, guide = made.random, made.guide
-    epoch = guide._name("g", name).consumer.epoch
+    epoch = guide.client("g", name).consumer.epoch
     wrong = max(1, epoch + chance.choice((-2, -1, 1, 5)))
     other = chance.choice([n for n in CONSUMERS if n != name])
     stranger = chance.choice(("stranger", other))
@@ -290,9 +287,9 @@ def _settling(made: _Making) -> Iterator[str]:
             yield _of_operators(made, harmless=True)
             name = chance.choice(present)
             if kinds[name] == "consumer":
-                yield f"beat g {name} epoch={guide._name('g', name).consumer.epoch + chance.choice((1, 5))}"
+                yield f"beat g {name} epoch={guide.client('g', name).consumer.epoch + chance.choice((1, 5))}"
                 yield f"beat g {name}"
-                yield f"commit g {name} w-0=5 v=9 gen={guide._name('g', name).generation + chance.choice((0, 1))}"
+                yield f"commit g {name} w-0=5 v=9 gen={guide.client('g', name).generation + chance.choice((0, 1))}"
 
 
 def _go_on(guide: Guide, name: str) -> Iterator[str]:
@@ -339,7 +336,3 @@ def _members(guide: Guide) -> set[str]:
 def _phase(guide: Guide) -> str:
     group = guide.shard.running.groups.get("g")
     return group.phase.value if group is not None else ""
-
-
-def _id_of(guide: Guide, name: str) -> str:
-    return guide._name("g", name).member_id or "stranger"

@@ -344,7 +344,7 @@ class WireWorld(Commands):
         self._wait_until_known({name: spec.partitions for name, spec in known.items()})
 
     def do_vanish(self, group: str, name: str) -> None:
-        who = self._name(group, name)
+        who = self.client(group, name)
         _, _, wire = self._open.pop(who.parked)
         who.parked = None
         wire.close()
@@ -352,7 +352,7 @@ class WireWorld(Commands):
 
     def _await_joins(self, group: str, names: tuple[str, ...]) -> None:
         waits = self._hints.elapsed_ms[self._command] * self._factor / 1000 + self._patience.answer
-        self._pump_until(lambda: not any(self._name(group, name).parked for name in names), waits)
+        self._pump_until(lambda: not any(self.client(group, name).parked for name in names), waits)
 
     def do_describe(self, group: str, v: str = "6") -> None:
         request = DescribeGroupsRequest(groups=(self._real(text_of(group)),))

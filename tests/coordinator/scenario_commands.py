@@ -88,7 +88,7 @@ class Commands(ABC):
     @abstractmethod
     def _await_joins(self, group: str, names: tuple[str, ...]) -> None: ...
 
-    def _name(self, group: str, name: str) -> Name:
+    def client(self, group: str, name: str) -> Name:
         return self.names.setdefault((group, name), Name(name))
 
     def run(self, line: str) -> None:
@@ -98,7 +98,7 @@ class Commands(ABC):
         getattr(self, "do_" + command.replace("-", "_"))(*positional, **options)
 
     def do_join(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
+        who = self.client(group, name)
         given = {"session": "10s", "rebalance": "30s", "type": "consumer", "protocols": "range:t"} | who.last_join
         given |= options
         who.next_join = {key: given[key] for key in ("session", "rebalance", "type", "protocols")}
@@ -129,14 +129,14 @@ class Commands(ABC):
         assign = options.pop("assign", ",".join(f"{member}:{member}!" for member in names))
         for name in names:
             self.do_join(group, name, **options)
-            if not self._name(group, name).parked:
+            if not self.client(group, name).parked:
                 self.do_join(group, name, **options)
         self._await_joins(group, names)
         for name in names:
             self.do_sync(group, name, assign=assign)
 
     def do_sync(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
+        who = self.client(group, name)
         version = int(options.get("v", 5))
         assignments = []
         for item in filter(None, options.get("assign", "").split(",")):
@@ -156,7 +156,7 @@ class Commands(ABC):
         self._ask(who, version, body)
 
     def do_heartbeat(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
+        who = self.client(group, name)
         version = int(options.get("v", 4))
         body = request(
             "Heartbeat",
@@ -171,23 +171,23 @@ class Commands(ABC):
         version = int(options.get("v", 5))
         members = [
             {"member_id": who.member_id, "group_instance_id": options.get("instance", who.instance)}
-            for who in (self._name(group, name) for name in names)
+            for who in (self.client(group, name) for name in names)
         ]
         if not names:
             members = [{"member_id": "", "group_instance_id": null_of(options.get("instance"))}]
         leaving: dict[str, Any] = {"members": members} if version >= 3 else {"member_id": members[0]["member_id"]}
-        who = self._name(group, names[0] if names else "operator")
+        who = self.client(group, names[0] if names else "operator")
         self._ask(who, version, request("LeaveGroup", group_id=text_of(group), **leaving))
 
     def do_beat(self, group: str, name: str, **options: str) -> None:
-        who = self._name(group, name)
+        who = self.client(group, name)
         who.loses_answer = "lost" in options
         body = who.consumer.request(group, name, self.topics, options)
         hold_ms = duration(options.get("hold", "0s"))
         self._ask(who, int(options.get("v", 1)), body, hold_ms, options.get("software", ""))
 
     def do_commit(self, group: str, name: str, *offsets: str, **options: str) -> None:
-        who = Name("-") if name == "-" else self._name(group, name)
+        who = Name("-") if name == "-" else self.client(group, name)
         version = int(options.get("v", 9))
         partitions: dict[str, list[dict[str, Any]]] = {}
         for item in offsets:
@@ -221,7 +221,7 @@ class Commands(ABC):
             topics = tuple(OffsetFetchRequestTopics(name=topic, partition_indexes=of) for topic, of in named)
         member: dict[str, Any] = {}
         if "as" in options or "id" in options:
-            consumer = self._name(group, options.get("as", "-")).consumer
+            consumer = self.client(group, options.get("as", "-")).consumer
             member["member_id"] = options.get("id", consumer.member_id)
             member["member_epoch"] = int(options.get("epoch", consumer.epoch))
         body = OffsetFetchRequestGroup(group_id=text_of(group), topics=topics, **member)

@@ -82,7 +82,7 @@ from kohort.wire.schemas.group_records import GenerationKey, GroupMetadataKey, O
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupResponse
-from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic, OffsetCommitResponse
+from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kohort.wire.schemas.offset_delete import OffsetDeleteResponse
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup
 from kohort.wire.schemas.sync_group import SyncGroupResponse
@@ -155,7 +155,7 @@ class ShardWorld(Commands):
         self.tells_steps = True
 
     def do_answer_held(self, group: str, name: str) -> None:
-        request_id = self._name(group, name).parked
+        request_id = self.client(group, name).parked
         assert request_id is not None, f"no request of {name} is parked"
         self._step(AnswerHeld(request_id))
 
@@ -166,7 +166,7 @@ class ShardWorld(Commands):
         self.quiet = False
 
     def _await_joins(self, group: str, names: tuple[str, ...]) -> None:
-        while any(self._name(group, name).parked for name in names):
+        while any(self.client(group, name).parked for name in names):
             self._advance_to(self.shard.next_deadline())
 
     def do_topics(self, **partitions: str) -> None:
@@ -242,7 +242,7 @@ class ShardWorld(Commands):
         self._print(f"listed: {', '.join(listed) or 'nothing'}")
 
     def do_vanish(self, group: str, name: str) -> None:
-        who = self._name(group, name)
+        who = self.client(group, name)
         assert who.parked is not None, f"{name} has nothing parked"
         request_id, who.parked = who.parked, None
         del self.asked[request_id]
@@ -307,12 +307,11 @@ class ShardWorld(Commands):
 
     def _with_topic_ids(self, request: OffsetCommitRequest) -> OffsetCommitRequest:
         """The commit as the broker passes it on: each existing topic with its name and its id."""
-        topics = []
-        for topic in request.topics:
-            spec = self.topics.present.get(topic.name)
-            if spec is not None:
-                topic = OffsetCommitRequestTopic(name=topic.name, topic_id=spec.topic_id, partitions=topic.partitions)
-            topics.append(topic)
+        present = self.topics.present
+        topics = (
+            changed(topic, topic_id=present[topic.name].topic_id) if topic.name in present else topic
+            for topic in request.topics
+        )
         return changed(request, topics=tuple(topics))
 
     def _step(self, event: Event) -> None:

@@ -260,7 +260,8 @@ class Stage(WireCommands):
             total = [topic for actor in members for topic, _ in actor.told]
             settled = before == [(actor.epoch, actor.told) for actor in members] and not problems
             settled = settled and all(total.count(name) == count for name, count in wanted.items())
-            quiet = quiet + 1 if settled and self._state(members) in ("Stable", "Empty") else 0
+            state = self._described(members[0].group if members else "g").group_state
+            quiet = quiet + 1 if settled and state in ("Stable", "Empty") else 0
             if time.monotonic() > deadline:
                 return ["does not settle", *problems]
             time.sleep(POLL_S)
@@ -277,10 +278,6 @@ class Stage(WireCommands):
                 self._sync(actor, {})
             return []
         return [f"{actor.name} {line}" for line in self._show(answer)] if answer.error_code else []
-
-    def _state(self, members: list[Actor]) -> str:
-        group = members[0].group if members else "g"
-        return str(self._described(group).group_state)
 
     def _described(self, group: str) -> Any:
         return self._control(request("ConsumerGroupDescribe", group_ids=[self._real(group)]), 1).groups[0]

@@ -9,6 +9,7 @@ import pytest
 from bench import _kafka as apache
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_peer import LIKE_KOHORT
 from micro_batches import until
 
 from kohort.spark.history import history
@@ -16,15 +17,6 @@ from kohort.spark.history.store import Store
 from kohort.spark.runtime.session import spark_session
 
 pytestmark = [pytest.mark.peers, pytest.mark.spark, pytest.mark.timeout(400)]
-
-SETTINGS = {
-    "offsets.topic.num.partitions": "4",
-    "group.initial.rebalance.delay.ms": "0",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "1",
-    "group.consumer.assignment.interval.ms": "0",
-}
 
 
 class Members:
@@ -151,10 +143,8 @@ def test_the_history_of_apache_kafkas_own_groups(class_path: str, tmp_path: Path
     data = tmp_path / "data"
     spark = spark_session("history of Apache Kafka")
     try:
-        with apache.kafka(class_path, SETTINGS | {"log.dirs": str(data)}, java_options=apache.BRIEF) as (
-            _,
-            (host, port),
-        ):
+        settings = LIKE_KOHORT | {"group.consumer.assignment.interval.ms": "0", "log.dirs": str(data)}
+        with apache.kafka(class_path, settings, java_options=apache.BRIEF) as (_, (host, port)):
             seen = play(f"{host}:{port}")
             live = history(spark, output=tmp_path / "live", bootstrap_servers=f"{host}:{port}")
             check(tmp_path / "live", seen, lag=True)
