@@ -62,7 +62,7 @@ def _compare(class_path: str, options: argparse.Namespace) -> int:
     findings = ([] if options.record else outcome.findings) + unnamed
     _say(
         f"scenarios: {len(chosen)} ran, {len(outcome.same)} the same, {len(outcome.found)} different, "
-        f"{len(findings)} not explained; {len(files.not_run())} are not for the wire"
+        f"{len(findings)} not explained; {len(files.reasons(files.NOT_RUN))} are not for the wire"
     )
     for name in sorted(outcome.found):
         _say(f"  {name}.txt: {', '.join(known[name].ids) if name in known else 'unknown'}")

@@ -21,6 +21,7 @@ from test_scenarios import SCENARIOS, parse, rows_of
 FOLDER = Path(__file__).parent
 NOT_RUN = FOLDER / "not_run.txt"
 ROWS_NOT_SHOWN = FOLDER / "rows_not_shown.txt"
+"""Rows of docs/conformance.md that are not compared, and why."""
 DIFFERENCES = FOLDER / "differences.txt"
 SEQUENCES = FOLDER.parent / "peers" / "sequences"
 DOCUMENT = FOLDER.parents[1] / "docs" / "differences.md"
@@ -113,7 +114,7 @@ def commands_of(path: Path) -> tuple[str, ...]:
 
 def scenarios() -> list[Scenario]:
     found = []
-    skipped = not_run()
+    skipped = reasons(NOT_RUN)
     for path in SCENARIOS:
         if path.stem not in skipped:
             commands = commands_of(path)
@@ -121,26 +122,17 @@ def scenarios() -> list[Scenario]:
     return found
 
 
-def not_run() -> dict[str, str]:
-    """The reason by the file's name."""
-    return _reasons(NOT_RUN)
-
-
-def rows_not_shown() -> dict[str, str]:
-    """Rows of docs/conformance.md that are not compared, and why."""
-    return _reasons(ROWS_NOT_SHOWN)
-
-
 def rows_shown() -> set[str]:
     """The rows that a scenario on the wire names, or a comment of a recorded sequence."""
-    skipped = not_run()
+    skipped = reasons(NOT_RUN)
     lines = [line for path in SCENARIOS if path.stem not in skipped for line in parse(path.read_text("utf-8"))[0]]
     for path in SEQUENCES.glob("*.txt"):
         lines += [line for line in path.read_text("utf-8").splitlines() if line.startswith("# ")]
     return set(rows_of(lines))
 
 
-def _reasons(path: Path) -> dict[str, str]:
+def reasons(path: Path) -> dict[str, str]:
+    """The reasons that a file lists, by name."""
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = (line.partition(":") for line in lines if line[:1] not in ("", "#"))
     return {name.strip(): reason.strip() for name, _, reason in rows}

@@ -26,7 +26,6 @@ class Answer(NamedTuple):
     """The answer to the request of that number; None if the server closed the connection instead."""
 
     number: int
-    version: int
     body: Any
 
 
@@ -67,7 +66,7 @@ class Wire:
         except OSError:
             data = b""
         if not data:
-            lost = [Answer(number, version, None) for number, version, _ in self._asked]
+            lost = [Answer(number, None) for number, _, _ in self._asked]
             self.close()
             return lost
         self._buffer += data
@@ -76,7 +75,7 @@ class Wire:
             number, version, response = self._asked.popleft()
             schema = schema_of(response)
             _, start = read_response_header(frame, flexible=version in schema.flexible, api_key=schema.api_key or 0)
-            found.append(Answer(number, version, decode(response, version, frame, start)))
+            found.append(Answer(number, decode(response, version, frame, start)))
         return found
 
     def _frame(self) -> bytes | None:

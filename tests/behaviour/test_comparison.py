@@ -35,7 +35,7 @@ def two_of_kohort(**other: str) -> Iterator[Pair]:
 
 
 def test_every_scenario_is_run_or_listed_with_a_reason() -> None:
-    run, listed = {scenario.name for scenario in files.scenarios()}, files.not_run()
+    run, listed = {scenario.name for scenario in files.scenarios()}, files.reasons(files.NOT_RUN)
     assert run | listed.keys() == {path.stem for path in SCENARIOS}
     assert run & listed.keys() == set()
     assert all(len(reason) > 15 for reason in listed.values()), listed
@@ -45,7 +45,7 @@ def test_every_row_of_the_conformance_list_is_shown_or_listed_with_a_reason() ->
     document = (files.DOCUMENT.parent / "conformance.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| ([A-Z]\d+) \|", document, re.MULTILINE))
     assert len(rows) == 166
-    listed = files.rows_not_shown()
+    listed = files.reasons(files.ROWS_NOT_SHOWN)
     assert rows - files.rows_shown() == listed.keys()
     assert all(len(reason) > 10 for reason in listed.values()), listed
 

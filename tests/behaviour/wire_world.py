@@ -109,11 +109,10 @@ class WireWorld(Commands):
         """Names of topics that there are, or were."""
         self._configured: dict[str, dict[str, str]] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self._shared = shared is not None
+        self._shared = shared
         for name, spec in (shared or {}).items():
             self._topic_ids[name] = spec.topic_id
             self._names[spec.topic_id] = name
-        self._specs = dict(shared or {})
         self.late_s = 0.0
         """The time that answers took which were due at once, and by which waits were too long, in all. Each of these
         brings the end of a session nearer to the next command."""
@@ -248,13 +247,13 @@ class WireWorld(Commands):
         return self._prefix + group
 
     def _topic(self, name: str) -> str:
-        if self._shared:
+        if self._shared is not None:
             return name
         self._names[self._prefix + name] = name
         return self._prefix + name
 
     def _pattern(self, regex: str) -> str:
-        if not regex or self._shared:
+        if not regex or self._shared is not None:
             return regex
         self._names[f"{self._prefix}(?:{regex})"] = regex
         return f"{self._prefix}(?:{regex})"
@@ -340,7 +339,7 @@ class WireWorld(Commands):
             who.parked = None
         self._open.clear()
         self.address = self._restart({name.replace("_", "."): value for name, value in settings.items()})
-        known = self._specs if self._shared else self.topics.present
+        known = self.topics.present if self._shared is None else self._shared
         self._wait_until_known({name: spec.partitions for name, spec in known.items()})
 
     def do_vanish(self, group: str, name: str) -> None:
@@ -398,8 +397,8 @@ class WireWorld(Commands):
 
     def do_topics(self, **partitions: str) -> None:
         wanted = {name: int(count) for name, count in partitions.items()}
-        if self._shared:
-            self.topics.present = {name: self._specs[name] for name in wanted}
+        if self._shared is not None:
+            self.topics.present = {name: self._shared[name] for name in wanted}
             return
         has = {name: spec.partitions for name, spec in self.topics.present.items()}
         new = {self._topic(name): count for name, count in wanted.items() if name not in has}

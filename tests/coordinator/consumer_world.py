@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from peer_requests import request
+
 from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.coordinator.consumer.assignment_records import by_topic, member_state, target_partitions
 from kohort.coordinator.consumer.group import ConsumerGroup
@@ -16,11 +18,7 @@ from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliati
 from kohort.coordinator.consumer.responses import state_name
 from kohort.coordinator.topics import Topics, topics_of
 from kohort.wire.schemas.consumer_group_describe import DescribedAssignment, DescribedConsumerGroup
-from kohort.wire.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    HeartbeatTopicPartitions,
-)
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -93,7 +91,6 @@ class Consumer:
         """The partitions in its last report."""
         self.topics = "t"
         self.instance: str | None = None
-        self.joins = True
 
     def request(self, group: str, name: str, topics: TopicNames, options: dict[str, str]) -> Any:
         """A heartbeat as a client would send it; options override. Returns None for a field that it leaves out."""
@@ -115,7 +112,9 @@ class Consumer:
         if (full or "topics" in options) and epoch >= 0 and self.topics != "null":
             names = tuple(topic for topic in self.topics.split("+") if topic != "none")
         timeout = options.get("rebalance", "30000" if full else "-1")
-        return ConsumerGroupHeartbeatRequest(
+        rows = None if owned is None else [{"topic_id": t, "partitions": of} for t, of in by_topic(owned)]
+        return request(
+            "ConsumerGroupHeartbeat",
             group_id=text_of(group),
             member_id=text_of(self.member_id),
             member_epoch=epoch,
@@ -125,9 +124,7 @@ class Consumer:
             subscribed_topic_names=names,
             subscribed_topic_regex=text_of(options["regex"]) if "regex" in options else None,
             server_assignor=options.get("assignor"),
-            topic_partitions=None
-            if owned is None
-            else tuple(HeartbeatTopicPartitions(topic_id=t, partitions=indexes) for t, indexes in by_topic(owned)),
+            topic_partitions=rows,
         )
 
     def learn(self, answer: ConsumerGroupHeartbeatResponse) -> None:

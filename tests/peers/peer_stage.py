@@ -98,10 +98,6 @@ class Stage(WireCommands):
         """A request that no member sends."""
         return self._ask(self._controller, message, version)
 
-    def _shown(self, message: Any, options: Options, version: int) -> list[str]:
-        """The answer to a request that no member sends; `version` unless the options have one."""
-        return self._show(self._control(message, int(options.get("v", version))))
-
     def _show(self, message: Any, group: str = "g") -> list[str]:
         return printed(message, self._names, self._leads.get(group, 0))
 
@@ -427,7 +423,8 @@ class Stage(WireCommands):
             "member_epoch": self._epoch(options.get("epoch"), self._actors.get(member or ""), group),
             "topics": topics if words else None,
         }
-        return self._shown(request("OffsetFetch", groups=[row], require_stable="stable" in options), options, 10)
+        fetch = request("OffsetFetch", groups=[row], require_stable="stable" in options)
+        return self._show(self._control(fetch, int(options.get("v", 10))))
 
     def do_delete_offsets(self, words: list[str], options: Options) -> list[str]:
         topics = [
@@ -457,7 +454,8 @@ class Stage(WireCommands):
 
     def _describe(self, api: str, field: str, words: list[str], options: Options, version: int) -> list[str]:
         authorized = {"include_authorized_operations": "operations" in options}
-        return self._shown(request(api, **{field: self._groups(words)}, **authorized), options, version)
+        describe = request(api, **{field: self._groups(words)}, **authorized)
+        return self._show(self._control(describe, int(options.get("v", version))))
 
     def _groups(self, words: list[str]) -> list[str]:
         return [self._real(name) for name in words or ["g"]]
