@@ -37,7 +37,7 @@ def test_it_can_be_forced_to_be_pure() -> None:
 
 
 @pytest.mark.parametrize("name", compiled.HOT)
-def test_what_is_compiled_is_there(name: str) -> None:
+def test_all_compiled_modules_are_built(name: str) -> None:
     file = importlib.import_module(name).__file__ or ""
     assert ("_compiled" in file) == (name in compiled.in_use)
     assert compiled.digest_of(name) != compiled.digest_of("kohort.wire.schema")

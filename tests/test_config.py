@@ -76,7 +76,7 @@ def test_toml(tmp_path: Path) -> None:
         (["security.inter.broker.protocol=SSL"], ["not served by kohort yet"]),
     ],
 )
-def test_what_is_wrong_is_named(settings: list[str], words: list[str]) -> None:
+def test_wrong_values_are_named(settings: list[str], words: list[str]) -> None:
     said = refusal(*settings)
     assert all(word in said for word in words), said
 

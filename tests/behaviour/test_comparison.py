@@ -137,7 +137,7 @@ def test_a_scenario_starts_its_server_again_with_other_settings_and_leaves_it_as
         assert len([line for line in described if "member_id=" in line]) == 3, described
 
 
-def test_what_varies_has_the_errors_of_the_example() -> None:
+def test_varying_answers_have_the_errors_of_the_example() -> None:
     def difference(command: str, kafka: str, kohort: str) -> files.Difference:
         return files.Difference(command, (f"kafka  {kafka}", f"kohort {kohort}"))
 
@@ -154,7 +154,7 @@ def test_what_varies_has_the_errors_of_the_example() -> None:
 @pytest.mark.parametrize(
     ("plays", "is_found"), [("a a a", True), ("a ab a", True), ("a b a", False), ("ab a b", False)]
 )
-def test_what_differs_the_same_way_in_every_late_play_is_a_finding(plays: str, is_found: bool) -> None:
+def test_a_difference_equal_in_every_late_play_is_a_finding(plays: str, is_found: bool) -> None:
     outcome = scenario_run.Outcome()
     rows = [tuple(files.Difference(command, ()) for command in play) for play in plays.split()]
     compared = [scenario_run.Compared(each, 1.0, is_sure=False) for each in rows]
@@ -214,7 +214,7 @@ def test_a_departure_explains_no_answer_that_did_not_come() -> None:
 
 
 @pytest.mark.parametrize(("gen", "known"), [(2, "classic-timeouts"), (3, "")])
-def test_who_has_joined_again_may_be_refused_a_commit_of_a_former_generation(gen: int, known: str) -> None:
+def test_a_member_that_rejoined_may_be_refused_a_commit_of_an_earlier_generation(gen: int, known: str) -> None:
     join = "join g b v=7 protocols=range:t instance=ib"
     beats = ("beat g y epoch=0 topics=u id=y", "beat g z epoch=0 topics=u id=z")
     world = guide_after("topics t=2 u=2", beats[0], join, beats[1], join)

@@ -155,7 +155,7 @@ def test_a_fetch_waits_no_longer_when_another_request_is_behind_it(
     assert coordinator.node_id == 1
 
 
-def test_nor_does_a_woken_fetch_that_still_has_too_little(wire: Wire, client: Connection) -> None:
+def test_a_woken_fetch_with_too_little_data_does_not_wait_again(wire: Wire, client: Connection) -> None:
     wire.step(
         client.frame(produce_request("t", batch("a")), 9),
         client.frame(fetch_request("t", min_bytes=10_000, max_wait_ms=60_000), 11),
@@ -214,7 +214,7 @@ def test_a_closed_connection_gets_nothing_and_its_requests_are_dropped(wire: Wir
 
 
 @pytest.mark.conformance("R1")
-def test_shutdown_answers_what_is_parked(wire: Wire, client: Connection) -> None:
+def test_shutdown_answers_parked_requests(wire: Wire, client: Connection) -> None:
     joining, fetching = wire.connect(), wire.connect()
     joining.send(join_request(), 3)
     joining.send(MetadataRequest(topics=None), 9)
@@ -229,7 +229,7 @@ def test_shutdown_answers_what_is_parked(wire: Wire, client: Connection) -> None
     assert wire.broker.next_deadline() is None
 
 
-def test_bytes_behind_a_request_are_ignored(client: Connection) -> None:
+def test_bytes_after_a_request_are_ignored(client: Connection) -> None:
     """The request of librdkafka 2.11 for the metadata of all topics: the placeholder of the count stays four bytes
     long."""
     (release,) = raw(client, bytes.fromhex("0003000d00000004000772646b61666b610000000000010000"))

@@ -75,7 +75,7 @@ def compacted(wire: Wire, *data: bytes, **configs: str) -> list[int]:
 
 
 @pytest.mark.parametrize("timestamp", [START_MS - 5, START_MS, -3])
-def test_times_are_found_among_records_that_cannot_be_read(client: Connection, timestamp: int) -> None:
+def test_a_search_by_time_passes_over_unreadable_records(client: Connection, timestamp: int) -> None:
     produce_data(client, forged(GARBAGE, 1))
     found = client.listed(timestamp)
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
@@ -124,7 +124,7 @@ def errors_of(client: Connection, *batches: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("compression", [1, 2, 3, 4])
-def test_batches_that_expand_beyond_all_measure(compression: int) -> None:
+def test_batches_that_expand_beyond_the_limit(compression: int) -> None:
     client = with_topic(message_max_bytes=10_000_000, message_max_uncompressed_bytes=12_000_000)
     six, thirteen = (
         encode_batch([NewRecord(b"k", bytes(n * 1_000_000), START_MS)], compression=compression) for n in (6, 13)
@@ -146,11 +146,11 @@ def test_batches_of_very_many_records() -> None:
     assert errors_of(client, half, half, one) == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
 
 
-def test_fewer_records_than_a_batch_holds_are_not_looked_at(client: Connection) -> None:
+def test_a_batch_with_more_records_than_its_count_is_refused(client: Connection) -> None:
     assert errors_of(client, forged(bytes(1_000_000), 1)) == [ErrorCode.INVALID_RECORD]
 
 
-def test_what_one_request_creates_is_bounded(client: Connection) -> None:
+def test_one_request_creates_a_limited_number_of_topics_and_partitions(client: Connection) -> None:
     wanted = tuple(CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1) for n in range(510))
     errors = Counter(topic.error_code for topic in client.ask(CreateTopicsRequest(topics=wanted), 7).topics)
     assert errors == {0: 500, ErrorCode.POLICY_VIOLATION: 10}
@@ -159,7 +159,7 @@ def test_what_one_request_creates_is_bounded(client: Connection) -> None:
     assert response.results[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
-def test_topics_that_are_asked_for_come_into_being_by_and_by(client: Connection) -> None:
+def test_requested_topics_are_created_gradually(client: Connection) -> None:
     asked = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"t{n}") for n in range(900)))
     for missing in (400, 0):
         errors = Counter(topic.error_code for topic in client.ask(asked, 9).topics)
@@ -167,7 +167,7 @@ def test_topics_that_are_asked_for_come_into_being_by_and_by(client: Connection)
         assert errors[0] == 900 - missing
 
 
-def test_the_same_thing_is_not_told_more_than_three_times(client: Connection) -> None:
+def test_the_same_complaint_is_logged_three_times_at_most(client: Connection) -> None:
     assert len(client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * 9), 4).coordinators) == 3
     assert len(client.ask(DescribeGroupsRequest(groups=("g", "h") * 9), 5).groups) == 6
     asked = DescribeConfigsResource(resource_type=GROUP, resource_name="g", configuration_keys=None)
@@ -201,7 +201,7 @@ def test_values_are_added_to_long_lists_and_taken_from_them(client: Connection) 
 @pytest.mark.parametrize(
     ("version", "later"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)]
 )
-def test_times_are_looked_for_in_so_many_records_a_request(
+def test_a_search_by_time_reads_a_limited_number_of_records_per_request(
     version: int, later: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "SEARCHED", 1_500)

@@ -80,7 +80,7 @@ def test_produce_and_fetch_by_topic_id(client: Connection) -> None:
         ({"topic": OFFSETS_TOPIC}, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-def test_what_produce_refuses(client: Connection, options: dict[str, Any], error: ErrorCode) -> None:
+def test_produce_refusals(client: Connection, options: dict[str, Any], error: ErrorCode) -> None:
     result = client.produced(produce_request(**({"topic": "t", "data": batch("a")} | options)))
     assert (result.error_code, result.base_offset) == (error, -1)
 
@@ -137,7 +137,7 @@ def test_a_waiting_fetch_is_told_of_a_move() -> None:
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (2, 1)
 
 
-def test_moves_of_what_is_not_there(wire: Wire) -> None:
+def test_moves_of_missing_partitions(wire: Wire) -> None:
     for move in (
         MovePartition("absent", 0, 1),
         MovePartition(OFFSETS_TOPIC, 99, 1),
@@ -150,7 +150,7 @@ def test_moves_of_what_is_not_there(wire: Wire) -> None:
 # -- InitProducerId
 
 
-def test_producer_ids_are_never_given_twice(client: Connection, wire: Wire) -> None:
+def test_producer_ids_are_never_reused(client: Connection, wire: Wire) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
     given = [client.ask(request, version).producer_id for version in (0, 1, 2, 3, 4, 5)]
     again = wire.restarted()
@@ -172,7 +172,7 @@ def test_producer_ids_are_never_given_twice(client: Connection, wire: Wire) -> N
         ({"producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_init_producer_id_refuses(client: Connection, fields: dict[str, Any], error: ErrorCode) -> None:
+def test_init_producer_id_refusals(client: Connection, fields: dict[str, Any], error: ErrorCode) -> None:
     request = InitProducerIdRequest(**({"transactional_id": None, "transaction_timeout_ms": 1} | fields))
     response = client.ask(request, 4)
     assert (response.error_code, response.producer_id) == (error, -1)
@@ -274,7 +274,7 @@ def test_large_batches_leave_as_they_were_read(wire: Wire, client: Connection) -
     assert [len(value or b"") for value in values_of(response)] == [50_000, 50_000]
 
 
-def test_fetch_limits_but_always_gets_on(client: Connection) -> None:
+def test_fetch_obeys_its_limits_but_always_makes_progress(client: Connection) -> None:
     for index in range(4):
         client.produce("t", str(index) * 100)
         client.produce("t", str(index) * 100, partition=1)
@@ -383,7 +383,7 @@ def test_earliest_and_latest_in_every_version(client: Connection, version: int) 
     assert (client.listed(-2, version).offset, client.listed(-1, version).offset) == (0, 1)
 
 
-def test_what_list_offsets_refuses(client: Connection) -> None:
+def test_list_offsets_refusals(client: Connection) -> None:
     client.produce("t", "a")
     assert client.listed(-1, partition_index=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.listed(-1, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -436,7 +436,7 @@ def test_records_are_deleted_up_to_an_offset(client: Connection, wire: Wire) -> 
     assert (again.listed(-2).offset, again.listed(-1).offset) == (3, 3)
 
 
-def test_what_delete_records_refuses(client: Connection) -> None:
+def test_delete_records_refusals(client: Connection) -> None:
     client.produce("t", "a")
     assert deleted(client, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert deleted(client, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)

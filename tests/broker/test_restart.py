@@ -169,7 +169,7 @@ def test_r4_a_crash_at_any_commit_loses_nothing_acknowledged(after: bool) -> Non
 
 @pytest.mark.conformance("R4", "J14", "J30", "S5")
 @pytest.mark.parametrize("after", [False, True])
-def test_r4_a_crash_at_any_commit_keeps_what_members_were_told(after: bool) -> None:
+def test_r4_a_crash_at_any_commit_keeps_what_members_received(after: bool) -> None:
     """A static member joins, syncs, returns under another id, and rejoins, with a crash at every commit on the way."""
     for crash_at in range(1, 60):
         storage = CrashingStorage(crash_at, after)

@@ -140,7 +140,7 @@ def test_defaults_of_creation() -> None:
         ({"configs": (CreatableTopicConfig(name="cleanup.policy", value="burn"),)}, ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_what_creation_refuses(client: Connection, fields: dict[str, object], error: ErrorCode) -> None:
+def test_refusals_of_topic_creation(client: Connection, fields: dict[str, object], error: ErrorCode) -> None:
     before = client.ask(MetadataRequest(topics=None), 9)
     result = create(client, **fields)  # type: ignore[arg-type]
     assert result.error_code == error
@@ -200,7 +200,7 @@ def grow(client: Connection, count: int, name: str = "t", validate_only: bool = 
     return error
 
 
-def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) -> None:
+def test_partitions_are_added_and_never_removed(client: Connection, wire: Wire) -> None:
     client.create_topic("t", 2)
     client.produce("t", "kept", partition=1)
     assert grow(client, 3, "absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -223,7 +223,7 @@ def test_partitions_are_added_and_never_taken(client: Connection, wire: Wire) ->
 # -- DeleteTopics
 
 
-def test_a_deleted_topic_is_gone_with_its_records_and_a_namesake_is_another(client: Connection, wire: Wire) -> None:
+def test_a_deleted_topic_loses_its_records_and_a_namesake_is_a_new_topic(client: Connection, wire: Wire) -> None:
     first = client.create_topic("t")
     client.produce("t", "old")
     waiting = wire.connect()
@@ -249,7 +249,7 @@ def test_topics_are_found_and_deleted_by_id(client: Connection) -> None:
     assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, ABSENT, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def test_what_deletion_refuses(client: Connection) -> None:
+def test_refusals_of_topic_deletion(client: Connection) -> None:
     topic_id = client.create_topic("t")
     client.create_topic("u")
 

@@ -74,7 +74,7 @@ def test_a_turn_without_operations_is_released_without_a_commit(scene: Scene) ->
     assert scene.begin() == [], "no turn is due"
 
 
-def test_what_arrives_during_a_commit_waits_for_the_next_turn(scene: Scene) -> None:
+def test_requests_that_arrive_during_a_commit_wait_for_the_next_turn(scene: Scene) -> None:
     scene.schedule.arrive(WRITE)
     scene.begin()
     scene.schedule.arrive(READ)
@@ -95,7 +95,7 @@ def test_controls_come_before_what_arrived_and_a_shutdown_comes_last(scene: Scen
     assert scene.arrived == [[move, READ, shutdown]]
 
 
-def test_at_once_waits_for_nobody_but_those_who_came_before(scene: Scene) -> None:
+def test_an_immediate_turn_waits_only_for_earlier_requests(scene: Scene) -> None:
     schedule = scene.schedule
     assert schedule.at_once(HERE, b"beat", 0) == ANSWER
     schedule.arrive(Opened(ConnectionId(2), 1, "127.0.0.1"))

@@ -74,7 +74,7 @@ def test_compaction_can_be_switched_off() -> None:
     assert len(client.values("t")) == 5
 
 
-def test_a_topic_may_go_in_the_middle_of_its_compaction(wire: Wire, client: Connection) -> None:
+def test_a_topic_may_be_deleted_during_its_compaction(wire: Wire, client: Connection) -> None:
     client.create_topic("t", cleanup_policy="compact")
     for index in range(50):
         keyed(client, "t", a=f"a{index}")

@@ -73,7 +73,7 @@ def test_who_is_awaited(kohort: Kohort, bootstrap: str, member: GroupMember, uni
     joining.join(timeout=20)
 
 
-def test_a_group_that_is_gone_still_has_its_stories(kohort: Kohort, bootstrap: str, unique: str) -> None:
+def test_a_deleted_group_keeps_its_stories(kohort: Kohort, bootstrap: str, unique: str) -> None:
     GroupMember(bootstrap, unique, {unique: (0,)}).leave()
     with Cluster(bootstrap) as cluster:
         cluster.delete_group(unique)

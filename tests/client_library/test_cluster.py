@@ -224,7 +224,7 @@ def test_a_group_is_listed_described_and_deleted(cluster: Cluster, three_brokers
         cluster.delete_group(unique)
 
 
-def test_stories_of_a_group_outlive_a_restart_of_the_server(tmp_path: Path, unique: str) -> None:
+def test_stories_of_a_group_survive_a_restart_of_the_server(tmp_path: Path, unique: str) -> None:
     with KohortServer(data_dir=tmp_path, group_initial_rebalance_delay_ms=0) as server:
         member = GroupMember(server.bootstrap_servers, unique, {unique: (0, 1)})
         with Cluster(server.bootstrap_servers) as cluster:

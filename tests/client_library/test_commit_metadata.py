@@ -15,7 +15,7 @@ TEXT = st.none() | st.text()
 
 
 @given(TEXT, TEXT, st.none() | st.integers(0), TEXT, TEXT)
-def test_what_is_written_is_read_and_never_too_long(
+def test_commit_metadata_is_read_back_and_never_too_long(
     name: str | None, run: str | None, batch: int | None, application: str | None, host: str | None
 ) -> None:
     holder = GroupReader("0f00", name, run, batch, application, host, 7)

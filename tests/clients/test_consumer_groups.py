@@ -35,7 +35,7 @@ def say_all(*workers: Worker) -> list[list[int]]:
     return [list(worker.assigned) for worker in workers]
 
 
-def test_a_join_moves_only_what_it_must_and_a_killed_member_is_missed(bootstrap: str, unique: str) -> None:
+def test_a_join_moves_few_partitions_and_a_killed_member_is_replaced(bootstrap: str, unique: str) -> None:
     with consumer_group(bootstrap, unique, PARTITIONS) as group:
         produce("confluent", bootstrap, unique, [f"v{n}" for n in range(120)], PARTITIONS)
         a = group.start("a")

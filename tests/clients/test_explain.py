@@ -49,7 +49,7 @@ def test_a_killed_consumer_is_named(client: str, bootstrap: str, unique: str) ->
     assert "of 6 partitions: 3 moved" in told
 
 
-def test_who_holds_a_rebalance_up_is_named(bootstrap: str, unique: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_member_delaying_a_rebalance_is_named(bootstrap: str, unique: str, caplog: pytest.LogCaptureFixture) -> None:
     """A consumer is paused when a rebalance begins: the others wait, and the journal and the log name that
     consumer."""
     create_topic(bootstrap, unique, PARTITIONS)
@@ -68,7 +68,7 @@ def test_who_holds_a_rebalance_up_is_named(bootstrap: str, unique: str, caplog: 
     assert "client_id=worker-b" in line
 
 
-def test_who_gives_what_to_whom_in_a_consumer_group(bootstrap: str, unique: str) -> None:
+def test_a_story_of_a_consumer_group_lists_givers_and_receivers(bootstrap: str, unique: str) -> None:
     with consumer_group(bootstrap, unique, PARTITIONS) as group:
         a = group.start("worker-a")
         group.wait_assigned([6], a)

@@ -82,7 +82,7 @@ def test_a_hold_ends_when_all_are_back(bootstrap: str, unique: str, kohort: Call
         group.close()
 
 
-def test_partitions_of_the_dead_are_not_held_back(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
+def test_partitions_of_killed_members_are_reassigned(bootstrap: str, unique: str, kohort: Callable[..., str]) -> None:
     short_sessions(kohort, unique)
     with consumer_group(bootstrap, unique, PARTITIONS) as group:
         a, b = group.share([3, 3], "a", "b")

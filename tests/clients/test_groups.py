@@ -54,7 +54,7 @@ def test_three_members_share_six_partitions_and_restart_where_they_committed(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_killed_member_is_missed_and_a_new_one_gets_its_share(client: str, bootstrap: str, unique: str) -> None:
+def test_a_killed_member_is_removed_and_a_new_one_gets_its_share(client: str, bootstrap: str, unique: str) -> None:
     create_topic(bootstrap, unique, PARTITIONS)
     produce(client, bootstrap, unique, numbered(0, 300), PARTITIONS)
     with Group(client, bootstrap, unique, unique) as group:

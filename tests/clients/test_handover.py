@@ -15,7 +15,7 @@ SERVER = {
 }
 
 
-def test_load_creeps_to_a_newcomer_and_a_leavers_partitions_do_not_wait(bootstrap: str, unique: str) -> None:
+def test_partitions_move_gradually_to_a_newcomer_and_at_once_from_a_leaver(bootstrap: str, unique: str) -> None:
     with consumer_group(bootstrap, unique, PARTITIONS) as group:
         a = group.start("a")
         group.wait_assigned([6], a)

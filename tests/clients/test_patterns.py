@@ -59,7 +59,7 @@ def test_offsets_of_topics_that_match_are_subscribed(bootstrap: str, unique: str
 
 
 @pytest.mark.conformance("N15")
-def test_what_is_no_pattern_is_an_error_of_the_consumer(bootstrap: str, unique: str) -> None:
+def test_an_invalid_pattern_is_an_error_of_the_consumer(bootstrap: str, unique: str) -> None:
     with Crowd(bootstrap, unique, "^(a)\\1") as crowd:  # a pattern to the client, which checks it too
         reader = crowd.join()
         crowd.wait(lambda: bool(reader.errors), "an error")

@@ -126,7 +126,7 @@ def test_equal_subscriptions_differ_by_at_most_one_partition(assignor: Assignor,
 @even_assignors
 @drawn
 @given(group=groups(alike=False))
-def test_nothing_could_be_passed_on_to_a_member_with_two_fewer(assignor: Assignor, group: GroupSpec) -> None:
+def test_no_partition_could_move_to_a_member_with_two_fewer(assignor: Assignor, group: GroupSpec) -> None:
     result = assignor.assign(group)
     counts = sizes(result)
     for member_id in group.members:
@@ -153,7 +153,7 @@ def test_with_equal_subscriptions_no_more_moves_than_balance_needs(group: GroupS
 @even_assignors
 @drawn
 @given(group=groups(), data=st.data())
-def test_who_is_left_behind_keeps_what_they_have(assignor: Assignor, group: GroupSpec, data: st.DataObject) -> None:
+def test_members_that_stay_keep_their_partitions(assignor: Assignor, group: GroupSpec, data: st.DataObject) -> None:
     """With equal subscriptions and racks a departure moves the departed member's partitions only."""
     some = next(iter(group.members.values()))
     group = GroupSpec(

@@ -47,7 +47,7 @@ def test_they_come_up_when_they_are_due(moves: list[tuple[str, int | None, int, 
         assert found == due
 
 
-def test_what_was_cleared_leaves_no_heap_behind() -> None:
+def test_cleared_deadlines_leave_the_heap() -> None:
     timers: Deadlines[str] = Deadlines()
     timers.set("stays", 500_000)
     for number in range(20_000):

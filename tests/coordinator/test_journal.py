@@ -86,7 +86,7 @@ def test_a_rebalance_is_one_story(journal: Journal) -> None:
     assert story.held_up_by == [], "the window ended the phase, not the last to join"
 
 
-def test_what_moved(journal: Journal) -> None:
+def test_a_story_lists_the_moved_partitions(journal: Journal) -> None:
     rebalance(journal, 0, 1, JOINED, member("a", assigned(t=[0, 1])), member("b", assigned(t=[2, 3])))
     left = {"what": "member left", "member_id": "b-1", "client_id": "b", "cause": "closing"}
     rebalance(journal, 100, 2, left, member("a", assigned(t=[0, 2])), member("c", assigned(t=[3])))
@@ -106,7 +106,7 @@ def test_a_static_member_keeps_its_partitions_under_a_new_id(journal: Journal) -
     assert (stories(journal)[-1].moved, stories(journal)[-1].gone) == (0, [])
 
 
-def test_who_held_it_up(journal: Journal) -> None:
+def test_a_story_names_the_member_that_delayed_it(journal: Journal) -> None:
     rebalance(journal, 0, 1, JOINED, member("a"), member("b", joined=2900), member("c", joined=100), took=2900)
     (blamed,) = stories(journal)[-1].held_up_by
     assert (blamed.how, blamed.client_id, blamed.waited_ms) == ("joined last", "b", 2800)

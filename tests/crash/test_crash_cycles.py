@@ -28,7 +28,7 @@ def test_twenty_cycles_of_kill_9_under_load() -> None:
     shutil.rmtree(directory)
 
 
-def test_the_least_is_what_was_acknowledged_last() -> None:
+def test_the_lower_bound_is_the_last_acknowledged_commit() -> None:
     place = Place(generation=1, last=10, sent=10)
     assert [place.next() for _ in range(5)] == [11, 12, 13, 14, 15]
     place.acknowledged(11)

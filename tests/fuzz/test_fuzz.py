@@ -37,7 +37,7 @@ CHANCE = st.randoms(use_true_random=False)
 
 
 @pytest.mark.parametrize("vector", sorted(fuzz_repeat.VECTORS.glob("*.txt")), ids=lambda path: path.stem)
-def test_what_was_found_once(vector: Path) -> None:
+def test_past_finds(vector: Path) -> None:
     fuzz_repeat.repeated(*fuzz_repeat.read(vector))
 
 
@@ -97,7 +97,7 @@ def test_a_find_is_made_smaller() -> None:
     assert shrunk_story(story, lambda text: b"frame" in text) == b"brokers 1\nframe 1 00"
 
 
-def test_what_must_not_be_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_outcomes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks would notice: an exception in a handler, an answer that is none, a slow turn, memory."""
     from kohort.broker import broker
 

@@ -76,7 +76,7 @@ def test_a_busy_machine_is_measured_again_and_the_quietest_round_counts(monkeypa
     assert [figure.others for figure in run.result.figures] == [0.4]
 
 
-def test_what_is_kept_is_read_again() -> None:
+def test_stored_results_are_read_again() -> None:
     found = [made("heartbeats", ("row", "pure", {"cpu_us": 1.23456})), made("commits")]
     again = _docs.read(_docs.as_json(found))
     assert [figures.subject for figures in again] == ["heartbeats", "commits"]
@@ -127,7 +127,7 @@ def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert len(drawn) < 25_000
 
 
-def test_writing_leaves_what_was_not_measured_now(tmp_path: Path) -> None:
+def test_writing_keeps_figures_that_were_not_measured_now(tmp_path: Path) -> None:
     for name in (_docs.KEPT, _docs.PAGE):
         (tmp_path / name).write_text((DOCS / name).read_text())
     before = {figures.subject: figures for figures in _docs.read((DOCS / _docs.KEPT).read_text())}

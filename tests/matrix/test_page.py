@@ -27,7 +27,7 @@ def row(page: Path, title: str, section: str) -> list[str]:
     return [word.strip() for word in line.strip("|").split("|")]
 
 
-def test_every_cell_is_what_became_of_its_test(page: Path) -> None:
+def test_every_cell_shows_the_outcome_of_its_test(page: Path) -> None:
     outcomes = PASSED | {("sarama", "gzip"): Outcome(False, "no such luck")}
     outcomes = {cell: outcome for cell, outcome in outcomes.items() if cell[0] != "kcat"}
     program = ("A program", "does something")
@@ -43,7 +43,7 @@ def test_every_cell_is_what_became_of_its_test(page: Path) -> None:
     assert "Without kcat: kcat." in text.replace("\n", " ")
 
 
-def test_what_a_client_has_not_got_says_why(page: Path) -> None:
+def test_a_missing_feature_of_a_client_has_a_reason(page: Path) -> None:
     matrix_page.write(PASSED, {}, {}, {})
     assert row(page, "kafkajs", "Groups")[5].startswith("–<sup>")
     assert "not run" not in page.read_text().split("## Records", 1)[1]

@@ -160,11 +160,11 @@ CONSUMER_BUGS = {
         (CLIENT, "owned = self.owned | self._target if", "owned = self._target if"),
     ),
     "client: does not send its full state after a lost answer": bug(
-        (f"{MEMBER_TEST}test_after_an_answer_that_did_not_come_everything_is_said_again",),
+        (f"{MEMBER_TEST}test_after_a_missing_answer_the_heartbeat_is_full_again",),
         (CLIENT, "self._send_all = True\n            self._requests.failed(now,", "self._requests.failed(now,"),
     ),
     "client: counts its session from the answer, not from the request": bug(
-        (f"{MEMBER_TEST}test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answered", SIMULATOR),
+        (f"{MEMBER_TEST}test_after_a_session_without_contact_its_ownership_is_doubtful_until_an_answer", SIMULATOR),
         (CLIENT, "self._assured_at = self._requests.sent_at", "self._assured_at = now"),
     ),
     "client: keeps its partitions when it is fenced": bug(

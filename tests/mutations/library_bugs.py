@@ -25,7 +25,7 @@ STICKY_TEST = "tests/client_library/membership/test_assignors.py::"
 
 LIBRARY_BUGS = {
     "the first heartbeat is sent after an interval, not at once": bug(
-        (f"{MEMBER_TEST}test_a_rebalance_lets_go_first",),
+        (f"{MEMBER_TEST}test_a_rebalance_revokes_first",),
         (MEMBER, "self._heartbeat_at = now\n            return self._own", "return self._own"),
     ),
     "the heartbeat after a held one is not sent at once": bug(
@@ -115,15 +115,15 @@ LIBRARY_BUGS = {
         (CONSUMER, "            if gone:\n                return GiveUp(gone)\n", ""),
     ),
     "a batch's end is committed for a partition that was lost and came back": bug(
-        (f"{BOOKS_TEST}test_what_is_lost_does_not_count_any_more",),
+        (f"{BOOKS_TEST}test_a_lost_partition_does_not_count_any_more",),
         (SHARING, "place not in left and known is not None and known.epoch == epoch:", "known is not None:"),
     ),
     "a partition that its task has left is committed": bug(
-        (f"{BOOKS_TEST}test_what_tasks_have_left_is_not_finished",),
+        (f"{BOOKS_TEST}test_a_range_that_tasks_left_is_not_finished",),
         (SHARING, "if place not in left and known is not None", "if known is not None"),
     ),
     "a partition is revoked while a batch reads it": bug(
-        (f"{BOOKS_TEST}test_a_batch_says_what_it_reads_and_who",),
+        (f"{BOOKS_TEST}test_a_batch_states_its_ranges_and_its_reader",),
         (SHARING, "if place in ranges and owned.get(place) == ranges[place][0]}", "if False}"),
     ),
     "a restart repeats a batch that is not committed to the group": bug(

@@ -26,7 +26,7 @@ SECURITY_BUGS = {
         (SCRAM, "if not MIN_ITERATIONS <= int(count) <= MAX_ITERATIONS:", "if False:"),
     ),
     "a certificate of another host is accepted": bug(
-        (f"{WIRE_TEST}test_certificates_that_are_refused", f"{PROPERTIES_TEST}test_how_much_is_verified"),
+        (f"{WIRE_TEST}test_certificates_that_are_refused", f"{PROPERTIES_TEST}test_levels_of_certificate_verification"),
         (TLS, "= tls.verify and tls.verify_host", "= False"),
     ),
     "the system's authorities are trusted besides the given ones": bug(

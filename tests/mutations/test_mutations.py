@@ -42,7 +42,7 @@ BUGS = {
     "a turn's records are written with those of the next turn, after its answers have left": bug(
         (
             "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_loses_nothing_acknowledged",
-            "tests/broker/groups/test_groups.py::test_after_a_failed_append_a_commit_never_was",
+            "tests/broker/groups/test_groups.py::test_after_a_failed_append_a_commit_has_no_effect",
             "simulator of member",
         ),
         (
@@ -56,7 +56,7 @@ BUGS = {
     "the leader's assignment is answered but not written": bug(
         (
             "sync_leader.txt",
-            "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
+            "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_received",
             "simulator of member",
         ),
         (REBALANCE, "        self._running.out.records.append(record)\n", ""),
@@ -64,7 +64,7 @@ BUGS = {
     "a static member's new id is answered but not written": bug(
         (
             "static_return.txt",
-            "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_were_told",
+            "tests/broker/test_restart.py::test_r4_a_crash_at_any_commit_keeps_what_members_received",
         ),
         (JOIN, "        self._running.out.records.append(record)\n", ""),
     ),
@@ -206,7 +206,7 @@ BUGS = {
         ("expiry_simple.txt",), (OFFSETS, "and not group.pending and len(expired)", "and len(expired)")
     ),
     "a topic that is created again has the offsets of its predecessor": bug(
-        ("tests/broker/groups/test_offsets.py::test_offsets_of_a_topics_former_self_are_not_read_by_its_id",),
+        ("tests/broker/groups/test_offsets.py::test_a_recreated_topics_id_reads_no_old_offsets",),
         (OFFSETS, "None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):", "None:"),
     ),
     "a group with members can be deleted": bug(
@@ -220,8 +220,8 @@ BUGS = {
     ),
     "a fetch is fenced when it arrives, not when it is answered": bug(
         (
-            "tests/broker/groups/test_fetch_fencing.py::test_a_fetch_that_waits_is_judged_when_it_is_answered",
-            "tests/broker/groups/test_fetch_fencing.py::test_a_fetch_that_has_waited_in_vain_tells_what_was_lost",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_waiting_fetch_is_checked_when_it_is_answered",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_fetch_without_data_reports_the_lost_partitions",
             "tests/broker/groups/test_fetch_fencing.py::test_a_zombie_whose_session_has_ended_reads_nothing_more",
             "simulator of zombie",
         ),
@@ -244,7 +244,7 @@ BUGS = {
         (
             "consumer_fenced_commits.txt",
             "consumer_offsets.txt",
-            "tests/broker/groups/test_fetch_fencing.py::test_a_partition_that_comes_back_is_another_tenure",
+            "tests/broker/groups/test_fetch_fencing.py::test_a_partition_that_returns_starts_a_new_ownership",
             "simulator of zombie",
         ),
         (FENCING, "since is not None and since <= epoch <= state.member_epoch", "since is not None"),
@@ -262,7 +262,7 @@ BUGS = {
         (
             "consumer_regex.txt",
             "consumer_regex_restart.txt",
-            "tests/broker/groups/test_patterns.py::test_topics_are_looked_for_beside_the_turns",
+            "tests/broker/groups/test_patterns.py::test_pattern_searches_run_outside_of_turns",
         ),
         (MATCHES, "known.todo += created", "pass"),
     ),
@@ -274,7 +274,7 @@ BUGS = {
         (MATCHES, "if task is None or task.number != event.number:", "if task is None:"),
     ),
     "patterns are not resolved again after a restart": bug(
-        ("consumer_regex_restart.txt", "tests/broker/groups/test_patterns.py::test_what_matched_outlives_a_restart"),
+        ("consumer_regex_restart.txt", "tests/broker/groups/test_patterns.py::test_pattern_matches_survive_a_restart"),
         (PATTERNS, "group.pattern_users:\n                self._matches", "():\n                self._matches"),
     ),
     "the record of an unused pattern is not deleted": bug(

@@ -136,14 +136,14 @@ def test_wrong_passwords(kafka: SecuredKafka, mechanism: str) -> None:
         asyncio.run(join())
 
 
-def test_a_token_that_is_none(kafka: SecuredKafka) -> None:
+def test_an_invalid_token(kafka: SecuredKafka) -> None:
     properties = SECURED | {"sasl.mechanism": "OAUTHBEARER"}
     error = failure(kafka.secured, Security.of(properties, token_provider=lambda: "nonsense"))
     assert isinstance(error, AuthenticationFailed)
     assert "OAUTHBEARER" in error.message
 
 
-def test_what_does_not_fit_the_listener(kafka: SecuredKafka) -> None:
+def test_security_settings_that_do_not_fit_the_listener(kafka: SecuredKafka) -> None:
     stranger = issue(authority("another"), name="alice")
     tls = {"security.protocol": "SSL", **TRUSTING}
     plain = WAYS["PLAIN"]
@@ -171,7 +171,7 @@ def test_what_does_not_fit_the_listener(kafka: SecuredKafka) -> None:
 # -- for a limited time (KIP-368)
 
 
-def test_a_member_outlives_its_authentication(kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_authenticates_again(kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one connection, without losing its place; Kafka closes a connection on which a request comes too late."""
     opened: list[tuple[Any, ...]] = []
     connect = asyncio.BaseEventLoop.create_connection
@@ -196,7 +196,7 @@ def test_a_member_outlives_its_authentication(kafka: SecuredKafka, monkeypatch: 
     asyncio.run(story())
 
 
-def test_a_blocking_client_outlives_its_authentication(kafka: SecuredKafka) -> None:
+def test_a_blocking_client_authenticates_again(kafka: SecuredKafka) -> None:
     with Cluster(kafka.brief, security=BRIEF) as cluster:
         [node_id] = cluster.nodes()
         connection = cluster.connection(node_id)

@@ -66,7 +66,7 @@ def test_leaders_of_two_clients_have_tokens_in_order(servers_of_kafka: str) -> N
     assert first < second
 
 
-def test_whoever_is_overtaken_gets_no_token(servers_of_kafka: str, cluster: Cluster) -> None:
+def test_an_overtaken_leader_gets_no_token(servers_of_kafka: str, cluster: Cluster) -> None:
     """Many at once: no token twice, each larger than those that were known when it was asked for."""
     taken: list[tuple[int, int]] = []
     failures: list[Exception] = []

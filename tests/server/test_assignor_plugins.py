@@ -82,7 +82,7 @@ def test_the_assignor_of_the_documentation_is_one() -> None:
     assert assigned == {"m-a": {ORDERS.topic_id: (0, 2)}, "m-b": {ORDERS.topic_id: (1, 3)}}
 
 
-def test_what_cannot_be_loaded_is_told_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unloadable_packages_are_reported_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "assignors_of_a_test.py"
     module.write_text(
         "class Fails:\n    def __init__(self):\n        raise ValueError('no licence')\n\n"
@@ -155,7 +155,7 @@ def test_the_setting_says_which_serve_and_in_which_order(packages: None, setting
         ("*", "names no assignor"),
     ],
 )
-def test_a_list_that_cannot_serve_ends_the_start(packages: None, setting: str, words: str) -> None:
+def test_an_unusable_list_of_assignors_ends_the_start(packages: None, setting: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         assignor_plugins.serving(Config(group_consumer_assignors=setting))
 

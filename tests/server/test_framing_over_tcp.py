@@ -29,7 +29,7 @@ def test_frames_come_byte_by_byte_or_many_at_once(edge: Edge) -> None:
         assert wire.ask(*wanted) == wanted
 
 
-def test_answers_keep_the_order_behind_a_parked_request(edge: Edge) -> None:
+def test_answers_keep_their_order_after_a_parked_request(edge: Edge) -> None:
     with edge.wire() as wire, edge.wire() as other:
         wire.push(b"one", b"park", b"two", b"\0\x01100", b"three")
         assert wire.pull() == b"one"

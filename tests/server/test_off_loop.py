@@ -149,14 +149,14 @@ def test_an_assignor_of_another_package_serves() -> None:
         ("absent", "it is not installed any more"),
     ],
 )
-def test_what_fails_is_refused_and_the_next_one_serves(name: str, why: str) -> None:
+def test_a_failing_assignor_is_refused_and_the_next_one_serves(name: str, why: str) -> None:
     failed, after = asyncio.run(outcomes(name, "first"))
     assert failed.result == why
     assert after.result == EVERYTHING
 
 
 @pytest.mark.usefixtures("plugins")
-def test_who_takes_too_long_is_stopped() -> None:
+def test_an_assignor_that_takes_too_long_is_stopped() -> None:
     # The worker's start counts too, and the machine may be busy.
     failed, after = asyncio.run(outcomes("looping", "first", timeout_ms=3_000))
     assert failed.result == "no answer in 3000 ms"

@@ -60,7 +60,7 @@ def test_the_default_data_directory_is_the_users(tmp_path: Path) -> None:
         assert f"data_dir={tmp_path}/kohort" in serve.ready
 
 
-def test_a_setting_that_is_wrong() -> None:
+def test_a_wrong_setting() -> None:
     assert "num.partition" in refused(2, "--set", "num.partition=3")
     assert "KOHORT" not in refused(2, KOHORT_NUM_PARTITIONS="none")
     assert "exclude each other" in refused(2, "--in-memory", "--data-dir", "/nowhere")

@@ -35,7 +35,7 @@ def test_time_never_goes_back(edge: Edge) -> None:
     assert edge.broker.times == sorted(edge.broker.times)
 
 
-def test_a_stop_answers_what_is_parked(edge: Edge) -> None:
+def test_a_stop_answers_parked_requests(edge: Edge) -> None:
     with edge.wire() as wire:
         wire.push(b"park")
         eventually(lambda: edge.broker.parked)
@@ -128,7 +128,7 @@ def test_a_control_of_a_server_that_is_over_fails(edge: Edge) -> None:
         asyncio.run(turns.control(None))
 
 
-def test_what_needs_no_turn_gets_none(edge: Edge) -> None:
+def test_requests_that_need_no_turn_get_none(edge: Edge) -> None:
     with edge.wire() as wire:
         wire.ask(b"hello")
         turns = len(edge.broker.turns)
@@ -153,7 +153,7 @@ def test_no_request_waits_for_a_new_connection(edge: Edge) -> None:
     assert asyncio.run_coroutine_threadsafe(arrive(), edge._loop).result(10) == [len(at_once), 0]
 
 
-def test_while_a_turn_is_under_way_all_waits_for_the_next(edge_of: Callable[..., Edge]) -> None:
+def test_during_a_turn_all_requests_wait_for_the_next(edge_of: Callable[..., Edge]) -> None:
     storage = SlowStorage()
     storage.may_commit.set()
     edge = edge_of(storage)

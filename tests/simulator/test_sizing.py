@@ -64,7 +64,7 @@ def test_a_rolling_restart_pauses_least_where_the_server_hands_over() -> None:
     assert paused["consumer"] < paused["cooperative"] < paused["eager"]
 
 
-def test_what_is_pushed_is_faster_than_what_is_polled() -> None:
+def test_pushed_rebalances_are_faster_than_polled_ones() -> None:
     point: dict[str, Any] = {"members": 6, "partitions": 36, "pattern": "rolling"}
     pushed, polled = (total("stable_ms", pushed=pushed, **point) for pushed in (True, False))
     assert pushed < polled / 2
@@ -104,7 +104,7 @@ def test_a_gradual_hand_over_moves_so_many_at_a_time(at_most: int) -> None:
     assert slow.longest_pause_ms < slow.stable_ms / 2
 
 
-def test_who_dies_holds_up_everybody_behind_a_barrier_and_nobody_else_elsewhere() -> None:
+def test_a_dead_member_stops_all_members_only_with_a_barrier() -> None:
     """It starts again before its session is over: the eager group waits for the dead one, with everything stopped."""
     paused = {
         protocol: run(Point(members=10, partitions=60, protocol=protocol, pattern="crash", count=1), 1)
@@ -117,7 +117,7 @@ def test_who_dies_holds_up_everybody_behind_a_barrier_and_nobody_else_elsewhere(
         assert measures.repeated_ms > 0  # what it had not committed
 
 
-def test_who_comes_back_under_its_own_name_is_not_waited_for() -> None:
+def test_a_shorter_session_shortens_the_pause_after_a_crash() -> None:
     crash = Point(members=10, partitions=60, pattern="crash", count=1)
     dies = run(crash, 1)
     assert dies.longest_pause_ms > crash.session_ms / 2

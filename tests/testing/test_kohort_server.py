@@ -29,7 +29,7 @@ def create(server: KohortServer, name: str, partitions: int = 1) -> None:
         cluster.create_topic(name, partitions=partitions)
 
 
-def test_it_starts_in_no_time() -> None:
+def test_the_server_starts_quickly() -> None:
     with KohortServer():
         pass  # the imports are paid once a process
     took: list[float] = []

@@ -206,7 +206,7 @@ def test_other_magics_have_their_own_exception(magic: int) -> None:
         split_batches(bytes(8) + b"\0\0\0\x0e" + bytes(4) + bytes([magic]) + bytes(9))
 
 
-def test_every_flipped_bit_behind_the_checksum_is_seen() -> None:
+def test_every_flipped_bit_after_the_checksum_is_noticed() -> None:
     batch = encode_batch(SAMPLE[:3])
     for position in range(17, len(batch)):
         damaged = bytearray(batch)

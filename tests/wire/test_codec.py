@@ -179,7 +179,7 @@ def test_records_in_pieces_are_written_as_one(pieces: tuple[bytes, ...], version
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_what_is_large_in_a_response_is_not_copied(version: int) -> None:
+def test_large_fields_of_a_response_are_not_copied(version: int) -> None:
     large = [bytes([n]) * size for n, size in enumerate((APART, APART - 1, 300_000))]
     response = fetched(*large)
     pieces = response_pieces(response, version, 7, api_key=1)
@@ -247,7 +247,7 @@ def test_nullable_structs() -> None:
         (fetched((b"a", "text")), 16, "responses[0].partitions[0].records is (b'a', 'text'), not bytes"),
     ],
 )
-def test_what_does_not_fit_is_a_value_error_that_names_the_field(message: object, version: int, told: str) -> None:
+def test_an_invalid_value_is_a_value_error_that_names_the_field(message: object, version: int, told: str) -> None:
     with pytest.raises(ValueError) as raised:
         encode(message, version)
     assert told in str(raised.value)

@@ -114,7 +114,7 @@ SHORT = {"kafka-go", "platformatic"}
 """They write version 1 of a subscription without the field that version 1 has added."""
 
 
-def test_what_consumers_carry_in_join_group_is_readable() -> None:
+def test_consumer_metadata_in_join_group_is_readable() -> None:
     for entry in (entry for entry in ENTRIES if entry["api"] == "JoinGroup"):
         request = parts_of(entry)[-1]
         for protocol in request.protocols:

@@ -25,7 +25,7 @@ def pieces_and_numbers(draw: st.DrawFn) -> tuple[list[bytes], list[int]]:
 
 
 @given(pieces_and_numbers(), st.binary(max_size=9))
-def test_what_is_filled_in_is_read_again(parts: tuple[list[bytes], list[int]], before: bytes) -> None:
+def test_filled_in_fields_are_read_again(parts: tuple[list[bytes], list[int]], before: bytes) -> None:
     pieces, numbers = parts
     skeleton = Skeleton(message(pieces, [0] * len(numbers)), message(pieces, [-1] * len(numbers)))
     whole = message(pieces, numbers)

@@ -167,7 +167,7 @@ class Broker:
         """Answer the requests that `data` (frames with their lengths) begins with, as long as answering is all that
         they need. Returns the answers, and the size of these requests in bytes.
 
-        To be called only while no turn is under way and nothing waits for one."""
+        Call this only while no turn is under way and nothing waits for one."""
         connection = self._connections.get(connection_id)
         if connection is None or connection.closing or connection.parked is not None or connection.backlog:
             return NOTHING

@@ -104,7 +104,7 @@ class GroupShards:
         self._turn.tasks.append(HandedOut(index, task))
 
     def _lag_of(self, group_id: str, topic: TopicSpec) -> tuple[int, ...]:
-        """How many records a group is behind in each partition; all of them where it has committed nothing."""
+        """The group's lag in each partition, in records; all records of a partition without a committed offset."""
         committed = self.shards[self.of(group_id)].hard.offsets.get(group_id, {})
         lags = []
         for index, partition in enumerate(self._topics.partitions.get(topic.topic_id, ())):

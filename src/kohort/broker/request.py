@@ -19,7 +19,7 @@ class RequestContext(msgspec.Struct, gc=False):
     client: Client
     now: Millis
     more_behind: bool = False
-    """Another request of this connection waits already."""
+    """Another request of the same connection waits behind this one."""
     principal: Principal = ANONYMOUS
 
 

@@ -1,4 +1,4 @@
-"""From stored logs to a running state: the replay, and what the first turn has to write.
+"""Restores the running state from stored logs: the replay, and the first turn's writes.
 
 The replay reads the metadata log, opens every partition, and applies to each state machine the log that it owns.
 `Broker.load` writes nothing. The first turn writes what is missing: the cluster's id and the offsets topic in an empty

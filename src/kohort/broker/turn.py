@@ -113,7 +113,7 @@ class HandedOut(msgspec.Struct, frozen=True, gc=False):
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
     operations: tuple[Operation, ...]
-    """To be committed before any of `releases` leaves."""
+    """The commit of these is durable before any of `releases` leaves."""
     releases: tuple[Release, ...]
     """In order; responses of one connection are in the order of its requests."""
     complaints: tuple[Complaint, ...] = ()

@@ -61,7 +61,7 @@ class TurnBuilder:
             self._fetch_waits.wake((partition.log,))
 
     def complain(self, complaint: Complaint) -> None:
-        """Tell the operator, once a turn."""
+        """Report the complaint to the operator, at most once a turn."""
         self._complaints[complaint] = None
 
     def take(self, releases: tuple[Release, ...]) -> Turn:

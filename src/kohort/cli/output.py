@@ -134,7 +134,7 @@ def _shrunk(
 
 
 def _broken(heading: str) -> list[str]:
-    """A heading on two lines, broken behind the hyphen or at the space that leaves it narrowest."""
+    """A heading on two lines, broken after the hyphen or at the space that makes it narrowest."""
     breaks = [index + 1 for index, letter in enumerate(heading) if letter in "- "]
     if not breaks:
         return [heading]

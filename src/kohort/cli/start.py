@@ -1,4 +1,4 @@
-"""From the flags of `kohort serve` to a running server."""
+"""Starts a server from the flags of `kohort serve`."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class Cluster:
 
         `as_member` reads as a member of a consumer group. kohort then refuses partitions that the member does not own
         at its epoch (docs/wire-extensions.md): FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID or
-        GROUP_ID_NOT_FOUND in their `error`. Other brokers do not check, and `fenced` of their answers is False.
+        GROUP_ID_NOT_FOUND in their `error`. Other brokers do not check ownership; `fenced` is False in their answers.
         """
         settings = FetchSettings(max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation, as_member)
         return self._fetching.fetch(positions, settings)

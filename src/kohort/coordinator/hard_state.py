@@ -25,8 +25,8 @@ class HardState:
         self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
         self.consumers = ConsumerFold()
         self.generations: dict[str, int] = {}
-        """The highest generation that a group of this name ever announced; outlives the group. The last one announced
-        comes last."""
+        """The highest generation that a group of this name ever announced; kept after the group is deleted. The last
+        one announced comes last."""
         self.forgotten = 0
         """The highest generation of all names that were dropped from `generations`."""
 

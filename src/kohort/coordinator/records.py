@@ -48,7 +48,7 @@ _KEYS: dict[int, tuple[type, type]] = {
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
     30001: (GenerationKey, GenerationValue),
 }
-"""Of each type of record, the classes of its key and its value. Type 30001 is kohort's own."""
+"""The classes of the key and the value of each record type. Type 30001 is kohort's own."""
 _TYPES = {key: kind for kind, (key, _) in _KEYS.items() if kind != 0}
 """The type of each key; an offset's key is written as type 1, its highest version."""
 

@@ -1,4 +1,4 @@
-"""`kohort serve` as a child that never outlives its parent: it stops on SIGTERM and when its stdin ends.
+"""`kohort serve` as a child that always ends with its parent: it stops on SIGTERM and when its stdin ends.
 
 `python -m kohort.demo.server_process ARGUMENTS OF kohort serve` adds only this to `kohort serve`: when the parent dies,
 even by SIGKILL, the pipe closes and the server stops as on SIGTERM.

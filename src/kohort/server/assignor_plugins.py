@@ -76,7 +76,7 @@ def names() -> list[str]:
 
 
 def load(found: Iterable[EntryPoint] | None = None) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """The objects behind the entry points by name, those installed unless given; and what went wrong with the others.
+    """The object of each entry point by name, by default the installed ones; and an error for each that failed.
 
     If two packages use the same name, neither is loaded: the order of `sys.path` must not decide."""
     entries = sorted(installed() if found is None else found, key=lambda entry: (entry.name, entry.value))

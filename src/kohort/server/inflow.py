@@ -68,7 +68,7 @@ class Inflow:
         self.shrank(size)
 
     def close_stalled(self, now: float) -> None:
-        """To be called about every second."""
+        """Call this about once a second."""
         if self.favoured is not None and self.favoured.last_active < now - STALLED_S:
             self.favoured.close(f"stalled in the middle of a request while memory is short ({WHY})")
 

@@ -47,7 +47,7 @@ def error(name: str, **values: Any) -> None:
 
 
 class LimitedLog:
-    """Lines that clients can cause. Of one event, some lines a period are shown; then how many were left out."""
+    """Lines that clients can cause: a few per event and period, then the number of lines left out."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}

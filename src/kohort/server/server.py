@@ -152,7 +152,7 @@ class Server:
         await self._turns.control(MoveGroup(group, to_broker), lambda: self._check_broker(to_broker))
 
     async def listener_down(self, broker_id: int) -> None:
-        """Close a broker's listener and its connections. It stays the leader of what it led."""
+        """Close a broker's listener and its connections. The broker stays the leader of its partitions."""
         self._check_broker(broker_id)
         self._listeners[broker_id - self.config.broker_id].down()
         for connection in self._connections.of_broker(broker_id):

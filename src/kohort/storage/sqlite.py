@@ -359,7 +359,7 @@ class SqliteStorage:
             self._set_next(before, begin)
         else:
             log.first_batch = begin
-        # The batches that stay behind the range rely on `newest_timestamp` never falling: keep the old bound.
+        # The batches after the range rely on `newest_timestamp` never falling: keep the old bound.
         if any(batch.max_timestamp > old_last.newest_timestamp for batch in batches):
             raise StorageError("Replace: its batches are newer than those they replace")
         if batches:

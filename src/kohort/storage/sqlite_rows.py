@@ -44,8 +44,8 @@ class BatchRows:
             yield row
 
     def walk_data(self, key: LogKey, offset: int) -> Iterator[tuple[BatchRow, Any]]:
-        """The same with the bytes of small batches; None instead of the bytes of large ones. When the caller stops,
-        at most one batch has been read in vain."""
+        """The same with the bytes of small batches; None instead of the bytes of large ones. When the caller stops, at
+        most one batch was read without being used."""
         data = f"CASE WHEN size <= {READ_AT_ONCE} THEN data END"
         joined = f"SELECT {COLUMNS}, {data} FROM batches CROSS JOIN batch_data ON batch_data.id = data_id"
         return self._chain(key, offset, joined)

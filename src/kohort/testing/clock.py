@@ -76,7 +76,7 @@ class _Timer:
         self._handle: asyncio.TimerHandle | None = None
 
     def fire(self) -> concurrent.futures.Future[None]:
-        """From any thread. The future is done when the callbacks that the call has scheduled were called too."""
+        """May be called in any thread. The future completes after the callbacks that this call scheduled have run."""
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def run() -> None:

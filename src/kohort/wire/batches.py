@@ -149,7 +149,7 @@ def find_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader,
     while position < size:
         if size - position < LENGTH_END or (not strict and size - position < HEADER_SIZE):
             if strict:
-                raise CorruptBatch(f"{size - position} bytes behind the last batch")
+                raise CorruptBatch(f"{size - position} bytes after the last batch")
             break
         header = read_header(data, position)
         end = position + header.size

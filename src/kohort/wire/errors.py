@@ -50,7 +50,7 @@ class ErrorCode(IntEnum):
     COORDINATOR_LOAD_IN_PROGRESS = 14, "The coordinator is still reading its log.", RETRIABLE
     COORDINATOR_NOT_AVAILABLE = 15, "There is no coordinator at present.", RETRIABLE
     NOT_COORDINATOR = 16, "This broker does not coordinate the group or transaction.", RETRIABLE
-    INVALID_TOPIC_EXCEPTION = 17, "The topic's name is not valid, or the topic may not be used like this."
+    INVALID_TOPIC_EXCEPTION = 17, "The topic's name is not valid, or the operation is not allowed on this topic."
     RECORD_LIST_TOO_LARGE = 18, "The batch is larger than a segment of the log."
     NOT_ENOUGH_REPLICAS = 19, "Fewer replicas are in sync than the topic demands.", RETRIABLE
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, "The records were written to fewer replicas than demanded.", RETRIABLE
@@ -140,7 +140,7 @@ class ErrorCode(IntEnum):
     INCONSISTENT_CLUSTER_ID = 104, "The cluster id is not this cluster's."
     TRANSACTIONAL_ID_NOT_FOUND = 105, "There is no such transactional id."
     FETCH_SESSION_TOPIC_ID_ERROR = 106, "The fetch session mixes topic names and ids.", RETRIABLE
-    INELIGIBLE_REPLICA = 107, "The new set of in-sync replicas has one that may not be in it."
+    INELIGIBLE_REPLICA = 107, "The new set of in-sync replicas contains an ineligible replica."
     NEW_LEADER_ELECTED = 108, "The partition was altered, and has a new leader."
     OFFSET_MOVED_TO_TIERED_STORAGE = 109, "The offset is now in tiered storage."
     FENCED_MEMBER_EPOCH = 110, "The member's epoch is fenced: give up all partitions and rejoin."

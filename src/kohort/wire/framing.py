@@ -19,7 +19,7 @@ API_VERSIONS_KEY = 18
 """The response header of ApiVersions has no tagged fields in any version (KIP-511)."""
 
 PIECE = 4096
-"""Pieces of a frame above this size are kept as they arrived."""
+"""Pieces of a frame larger than this, in bytes, are kept as they arrived."""
 
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")
@@ -163,7 +163,7 @@ def read_response_header(frame: bytes, *, flexible: bool, api_key: int) -> tuple
 
 
 def read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits in at most 5 bytes, and the position behind it."""
+    """An unsigned varint of at most 32 bits in at most 5 bytes, and the position after it."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         if position >= len(data):

@@ -23,7 +23,7 @@ CUT_SHORT = "cut short"
 
 
 def read_varint(buf: bytes, pos: i64) -> tuple[i64, i64]:
-    """An unsigned varint of at most 32 bits in at most 5 bytes, and the position behind it."""
+    """An unsigned varint of at most 32 bits in at most 5 bytes, and the position after it."""
     first: i64 = buf[pos]
     if first < 128:
         return first, pos + 1

@@ -105,7 +105,7 @@ def test_the_more_members_poll_the_longer_their_intervals() -> None:
 
 @pytest.mark.conformance("O13")
 @pytest.mark.parametrize("version", [9, 10])
-def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: int) -> None:
+def test_a_commit_with_an_old_epoch_counts_for_partitions_owned_since_then(version: int) -> None:
     client = with_topic(2, group_heartbeat_hold_enable=False)
     wire = client.wire
     topic_id = wire.broker.state.catalog.topics["t"].topic_id
@@ -124,7 +124,7 @@ def test_commits_of_an_epoch_that_is_over_count_for_what_was_had_at_it(version: 
 
 
 @pytest.mark.conformance("R3")
-def test_epochs_and_assignments_outlive_a_restart(wire: Wire, client: Connection) -> None:
+def test_epochs_and_assignments_survive_a_restart(wire: Wire, client: Connection) -> None:
     topic_id = client.create_topic("t", 2)
     joined = client.ask(consumer_join(), 1)
     client = wire.restarted().connect()
@@ -194,7 +194,7 @@ def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, cl
     assert after.shard().consumers.groups["g"].assignment_epoch == 2
 
 
-def test_an_assignment_that_is_refused_is_told_to_the_operator(wire: Wire, client: Connection) -> None:
+def test_a_refused_assignment_is_reported_to_the_operator(wire: Wire, client: Connection) -> None:
     client.create_topic("t", 3)
     client.ask(consumer_join(server_assignor="lag"), 1)
     (handed_out,) = wire.tasks

@@ -207,7 +207,7 @@ def test_a_join_costs_the_same_in_a_large_group_and_after_many() -> None:
     assert max(last) < 1.1 * max(first)
 
 
-def test_clients_that_ask_and_never_come_back_leave_nothing() -> None:
+def test_clients_that_never_return_leave_nothing() -> None:
     wire = Wire(group_max_pending_members=100, offsets_retention_check_interval_ms=1000)
     client = wire.connect()
     for _ in range(3_000):

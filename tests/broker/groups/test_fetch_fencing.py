@@ -76,7 +76,7 @@ def group() -> Group:
     return Group()
 
 
-def test_who_owns_a_partition_reads_it_and_nobody_else(group: Group) -> None:
+def test_only_the_owner_reads_a_partition(group: Group) -> None:
     assert [group.error("a", 1, partition) for partition in (0, 1)] == [0, 0]
     assert group.error("b", 1) == UNKNOWN_MEMBER
     group.move()
@@ -87,7 +87,7 @@ def test_who_owns_a_partition_reads_it_and_nobody_else(group: Group) -> None:
         group.client = group.wire.connect()
 
 
-def test_each_partition_of_a_request_is_judged_by_itself(group: Group) -> None:
+def test_each_partition_of_a_request_is_checked_separately(group: Group) -> None:
     group.move()
     asked = tuple(FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1000) for index in (0, 1))
     topics = (FetchTopic(topic_id=group.topic_id, partitions=asked),)
@@ -125,7 +125,7 @@ def test_a_member_reads_on_until_it_has_acknowledged(group: Group) -> None:
     assert group.error("b", 2) == 0
 
 
-def test_an_epoch_that_is_over_is_good_for_what_was_had_ever_since(group: Group) -> None:
+def test_an_old_epoch_is_valid_for_partitions_owned_since_then(group: Group) -> None:
     group.move()
     assert group.error("a", 1, partition=0) == 0
     assert group.error("b", 1) == STALE, "it has the partition since epoch 2"
@@ -133,7 +133,7 @@ def test_an_epoch_that_is_over_is_good_for_what_was_had_ever_since(group: Group)
     assert group.error("b", -1) == STALE
 
 
-def test_a_partition_that_comes_back_is_another_tenure(group: Group) -> None:
+def test_a_partition_that_returns_starts_a_new_ownership(group: Group) -> None:
     group.move()
     group.beat(consumer_beat("b", -1))
     assert group.beat(consumer_beat("a", 2)) == 3
@@ -141,7 +141,7 @@ def test_a_partition_that_comes_back_is_another_tenure(group: Group) -> None:
     assert group.error("a", 3) == 0
 
 
-def test_a_fetch_that_waits_is_judged_when_it_is_answered(group: Group) -> None:
+def test_a_waiting_fetch_is_checked_when_it_is_answered(group: Group) -> None:
     zombie = group.wire.connect()
     zombie.send(reads("a", 1, offset=1, max_wait_ms=60_000), 12)
     group.move()
@@ -152,7 +152,7 @@ def test_a_fetch_that_waits_is_judged_when_it_is_answered(group: Group) -> None:
     assert values_of(group.client.ask(reads("b", 2, offset=1), 12)) == [b"for b"]
 
 
-def test_a_fetch_that_has_waited_in_vain_tells_what_was_lost(group: Group) -> None:
+def test_a_fetch_without_data_reports_the_lost_partitions(group: Group) -> None:
     zombie = group.wire.connect()
     zombie.send(reads("a", 1, offset=1, max_wait_ms=1_000), 12)
     group.move()
@@ -171,7 +171,7 @@ def test_a_zombie_whose_session_has_ended_reads_nothing_more(group: Group) -> No
     assert values_of(group.client.ask(reads("b", 3, offset=1), 12)) == [b"for b"]
 
 
-def test_what_is_no_consumer_group_has_no_owners(group: Group) -> None:
+def test_a_group_that_is_no_consumer_group_has_no_owners(group: Group) -> None:
     assert group.error("a", 1, group="none") == NO_GROUP
     assert group.error("a", 1, group="") == NO_GROUP
     assert group.error("a", 1, group="g" * 3_000_000) == NO_GROUP

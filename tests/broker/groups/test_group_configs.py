@@ -45,7 +45,7 @@ def settings_in(wire: Wire, group: str = "g") -> Any:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_group_that_is_not_there_has_the_servers_settings(client: Connection, version: int) -> None:
+def test_a_missing_group_has_the_servers_settings(client: Connection, version: int) -> None:
     entries = described(client, version=version)
     assert list(entries) == list(GROUP_CONFIGS) == sorted(GROUP_CONFIGS)
     assert all(
@@ -152,7 +152,7 @@ def test_bad_values_and_names_change_nothing(client: Connection, name: str, valu
     assert described(client) == before
 
 
-def test_values_are_kept_as_they_are_understood(client: Connection) -> None:
+def test_values_are_stored_in_their_canonical_form(client: Connection) -> None:
     put(client, session_timeout_ms=" 00046000" + " " * 1_000, heartbeat_hold_enable="FALSE ", assignor=" range")
     found = {name: entry.value for name, entry in described(client).items() if entry.config_source == 8}
     assert found == {SESSION: "46000", "consumer.heartbeat.hold.enable": "false", "consumer.assignor": "range"}
@@ -198,7 +198,7 @@ def test_a_hold_has_an_end_that_is_not_far(wire: Wire, client: Connection) -> No
     assert alter(client, (name, SET, "0")) == (0, None)
 
 
-def test_what_stays_is_not_checked_again(wire: Wire, client: Connection) -> None:
+def test_unchanged_values_are_not_checked_again(wire: Wire, client: Connection) -> None:
     """A hold that is over, an assignor that is gone, a bound that moved: something else can be changed all the same."""
     put(client, hold_until_timestamp_ms=str(wire.now + HOUR), session_timeout_ms="60000")
     wire.advance(2 * HOUR)

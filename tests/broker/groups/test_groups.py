@@ -53,7 +53,7 @@ def test_join_sync_heartbeat_leave(client: Connection, wire: Wire) -> None:
 
 
 @pytest.mark.conformance("R3")
-def test_an_outage_of_an_hour_costs_nobody_its_place(client: Connection, wire: Wire) -> None:
+def test_an_outage_of_an_hour_removes_no_member(client: Connection, wire: Wire) -> None:
     joined = stable(client)
     commit(client, 5, group="other")
     wire.advance(9_000)
@@ -198,13 +198,13 @@ def test_after_a_failed_append_of_an_assignment_the_group_rebalances(client: Con
 
 
 @pytest.mark.conformance("O22", "R4")
-def test_after_a_failed_append_a_commit_never_was(client: Connection, wire: Wire) -> None:
+def test_after_a_failed_append_a_commit_has_no_effect(client: Connection, wire: Wire) -> None:
     assert commit(client, 5) == 0
     assert committed(fails_to_commit(wire, client, commit_request(6), 7)) == 5
 
 
 @pytest.mark.conformance("S9")
-def test_what_comes_with_the_leaders_sync_is_decided_after_it(client: Connection, wire: Wire) -> None:
+def test_requests_that_arrive_with_the_leaders_sync_are_handled_after_it(client: Connection, wire: Wire) -> None:
     """No decision runs beside an append: requests of the same turn are decided before it, all others wait for the
     next turn."""
     joined = join(client)

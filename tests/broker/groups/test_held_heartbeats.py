@@ -74,7 +74,7 @@ def test_the_switch_and_the_list(config: dict[str, Any]) -> None:
     assert not held(member, beat)
 
 
-def test_a_limit_of_ones_own() -> None:
+def test_a_group_may_have_its_own_limit() -> None:
     wire = Wire(group_heartbeat_hold_max_ms=200)
     member, beat = member_of(wire)
     assert held(member, beat)
@@ -122,7 +122,7 @@ def test_a_heartbeat_in_a_backlog_is_not_held_while_more_waits(wire: Wire) -> No
     ]
 
 
-def test_a_leave_on_another_connection_answers_it(wire: Wire, member: Connection, beat: HeartbeatRequest) -> None:
+def test_a_leave_on_another_connection_ends_the_hold(wire: Wire, member: Connection, beat: HeartbeatRequest) -> None:
     leave(wire.connect(), beat.member_id)
     assert member.take().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -133,7 +133,7 @@ def test_a_closed_connection_is_forgotten(wire: Wire, member: Connection, beat: 
     assert wire.connect().ask(beat, 3).error_code == 0, "the member is still there"
 
 
-def test_a_shutdown_answers_it(wire: Wire, member: Connection) -> None:
+def test_a_shutdown_ends_the_hold(wire: Wire, member: Connection) -> None:
     wire.step(Shutdown())
     assert member.take().error_code == ErrorCode.NOT_COORDINATOR
 

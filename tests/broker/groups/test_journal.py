@@ -69,7 +69,7 @@ def test_a_group_explains_itself(client: Connection, wire: Wire) -> None:
     assert [gone["member_id"] for gone in went["gone"]] == [joined.member_id]
 
 
-def test_only_who_asks_is_told(client: Connection) -> None:
+def test_only_a_client_that_asks_gets_the_explanation(client: Connection) -> None:
     stable(client)
     plain = describe(client, last=-1)
     assert (plain.explanation, plain.stories) == (b"", ())
@@ -87,7 +87,7 @@ def test_only_who_asks_is_told(client: Connection) -> None:
     assert json.loads(nobody.explanation).keys() == {"now_ms"}, "a group that does not exist may have stories"
 
 
-def test_who_is_awaited_can_be_asked_for(wire: Wire) -> None:
+def test_a_client_can_ask_which_members_are_awaited(wire: Wire) -> None:
     awaited, joining = wire.connect(client_id="slow"), wire.connect(client_id="new")
     stable(awaited)
     wire.advance(1_000)
@@ -103,7 +103,7 @@ def test_who_is_awaited_can_be_asked_for(wire: Wire) -> None:
     assert first["remaining_ms"] == first["session_remaining_ms"] == 10_000 - 3_500
 
 
-def test_the_culprit_is_named_to_the_operator(wire: Wire) -> None:
+def test_the_member_at_fault_is_named_to_the_operator(wire: Wire) -> None:
     awaited, joining = wire.connect(client_id="slow"), wire.connect(client_id="new")
     joined = stable(awaited)
     joining.send(join_request(), 3)
@@ -152,7 +152,7 @@ def test_another_coordinator_is_asked() -> None:
 # -- kept
 
 
-def test_stories_outlive_a_restart(client: Connection, wire: Wire) -> None:
+def test_stories_survive_a_restart(client: Connection, wire: Wire) -> None:
     come_and_go(client, 3)
     before = stories(client)
     assert [story["number"] for story in before] == [1, 2, 3, 4, 5, 6]
@@ -293,7 +293,7 @@ def test_a_log_that_cannot_be_read_at_all_stops_no_start(
     assert len(stories(again.connect())) == 2
 
 
-def test_a_journal_without_its_members_goes_on(client: Connection, wire: Wire) -> None:
+def test_a_journal_that_lost_its_stories_goes_on(client: Connection, wire: Wire) -> None:
     """If the topic is lost, the earlier stories are lost. The group's own record has the owners."""
     client.create_topic("t")
     joined = stable(client)

@@ -79,7 +79,7 @@ def test_unknown_places_are_refused_alone_in_every_version(client: Connection, v
 @pytest.mark.conformance("O15", "O18", "O23")
 @pytest.mark.parametrize("version", range(1, 10))
 @pytest.mark.parametrize("stable", [False, True])
-def test_what_was_committed_is_fetched_in_every_version(client: Connection, version: int, stable: bool) -> None:
+def test_committed_offsets_are_fetched_in_every_version(client: Connection, version: int, stable: bool) -> None:
     """No offset is ever unstable."""
     part = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=9, committed_leader_epoch=4, committed_metadata="näh"
@@ -160,7 +160,7 @@ def test_a_fetch_behind_a_commit_waits_for_it(client: Connection, wire: Wire, st
 
 
 @pytest.mark.conformance("O21")
-def test_offsets_of_a_topics_former_self_are_not_read_by_its_id(client: Connection, wire: Wire) -> None:
+def test_a_recreated_topics_id_reads_no_old_offsets(client: Connection, wire: Wire) -> None:
     """Deleting a topic deletes its offsets (O25); a log that another coordinator wrote may hold some all the same."""
     topic_id = client.create_topic("again", 2)
     state = wire.broker.state

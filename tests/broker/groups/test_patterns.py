@@ -38,7 +38,7 @@ def resolve(wire: Wire) -> list[PatternsAsked]:
 
 
 @pytest.mark.conformance("N15")
-def test_topics_are_looked_for_beside_the_turns(wire: Wire, client: Connection) -> None:
+def test_pattern_searches_run_outside_of_turns(wire: Wire, client: Connection) -> None:
     ids = {name: client.create_topic(name) for name in ("orders-eu", "orders-us", "payments")}
     first = client.ask(join("m", "orders-.*"), 1)
     assert (first.error_code, first.member_epoch, topic_ids(first), first.heartbeat_interval_ms) == (0, 1, set(), 250)
@@ -64,7 +64,7 @@ def test_internal_topics_never_match(wire: Wire, client: Connection) -> None:
     assert topic_ids(client.ask(consumer_beat("m", 1), 1)) == {topic_id}
 
 
-def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None:
+def test_pattern_matches_survive_a_restart(wire: Wire, client: Connection) -> None:
     topic_id = client.create_topic("t1")
     client.ask(join("m", "t."), 1)
     resolve(wire)
@@ -85,7 +85,7 @@ def test_what_matched_outlives_a_restart(wire: Wire, client: Connection) -> None
     assert len(topic_ids(client.ask(consumer_beat("m", 2), 1))) == 2
 
 
-def test_a_story_tells_what_matched(wire: Wire, client: Connection) -> None:
+def test_a_story_names_the_matched_topics(wire: Wire, client: Connection) -> None:
     client.create_topic("t1")
     client.ask(join("m", "t."), 1)
     resolve(wire)

@@ -74,7 +74,7 @@ def test_only_the_newest_record_of_a_key_stays() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_what_is_kept_keeps_codec_offsets_timestamps_and_headers(codec: int) -> None:
+def test_kept_records_keep_codec_offsets_timestamps_and_headers(codec: int) -> None:
     log = compacted_log()
     news = [New(b"k%d" % (n % 60), b"v" * n, NOW + n, (("h", b"%d" % n), ("n", None))) for n in range(100)]
     log.produce(encode_batch(news, compression=codec, producer_id=4, producer_epoch=2, base_sequence=10))
@@ -99,7 +99,7 @@ def test_log_append_time_stays() -> None:
     assert read_header(batches(log)[0].data).timestamp_type == 1
 
 
-def test_tombstones_go_when_they_have_been_seen_long_enough() -> None:
+def test_tombstones_are_removed_after_delete_retention() -> None:
     log = compacted_log(delete_retention_ms=DAY)
     log.produce(batch((b"a", b"1")))
     log.produce(batch((b"a", None), (b"b", b"1"), timestamp=NOW - 100 * DAY))

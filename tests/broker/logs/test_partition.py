@@ -97,7 +97,7 @@ GOOD = batch((b"k", b"v"), (b"l", b"w"))
         (batch(b"x" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
-def test_what_may_not_be_appended_is_refused_and_changes_nothing(data: bytes, error: ErrorCode) -> None:
+def test_an_invalid_append_is_refused_and_changes_nothing(data: bytes, error: ErrorCode) -> None:
     log = OneLog(max_message_bytes=1000)
     appended = log.produce(data)
     assert appended.error == error
@@ -111,7 +111,7 @@ def test_what_may_not_be_appended_is_refused_and_changes_nothing(data: bytes, er
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_every_codec_is_kept_as_it_came(codec: int, policy: str) -> None:
+def test_every_codec_is_stored_unchanged(codec: int, policy: str) -> None:
     log = OneLog(cleanup_policy=policy)
     data = batch(*((b"key %d" % n, b"v" * n) for n in range(300)), compression=codec)
     assert log.produce(data).error == 0
@@ -201,7 +201,7 @@ def test_the_newest_record_is_found_without_reading_all_after_a_trim_into_a_batc
 # -- trimming
 
 
-def test_trimming_moves_the_start_and_never_back() -> None:
+def test_trimming_never_moves_the_start_back() -> None:
     log = OneLog()
     log.produce(batch(b"a", b"b"))
     log.produce(batch(b"c"))

@@ -26,7 +26,7 @@ def start(batches: list[BatchInfo], **configs: Any) -> int:
     return found.start_offset
 
 
-def test_old_batches_at_the_start_go() -> None:
+def test_old_batches_at_the_start_are_deleted() -> None:
     old, new = NOW - HOUR - 1, NOW - HOUR
     assert start(log_of(old, old, new, old), retention_ms=HOUR) == 4
     assert start(log_of(new, old), retention_ms=HOUR) == 0

@@ -129,7 +129,7 @@ def test_a_lost_assignment_prepares_without_a_generation() -> None:
         world.prepare_and_join()
 
 
-def test_lost_while_it_lets_go_is_not_prepared_twice() -> None:
+def test_an_assignment_lost_during_its_revocation_is_not_prepared_twice() -> None:
     world = active()
     world.heartbeat(27)
     world.order.prepared()
@@ -168,7 +168,7 @@ def test_a_rebalance_during_the_sync_costs_nothing_that_is_kept() -> None:
     assert world.lost == []
 
 
-def test_an_assignment_that_ended_unseen_is_not_prepared() -> None:
+def test_an_assignment_that_the_application_never_saw_is_not_prepared() -> None:
     world = joining()
     world.stable()
     world.heartbeat(27)

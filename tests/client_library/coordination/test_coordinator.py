@@ -53,7 +53,7 @@ def of(*members: Recording) -> list[bytes | None]:
 # -- the order of the calls
 
 
-async def test_the_rounds_of_a_member_and_the_end(servers: str, unique: str) -> None:
+async def test_the_rounds_of_a_member_until_it_leaves(servers: str, unique: str) -> None:
     async with Recording(servers, unique) as alone:
         assert alone.generation == NO_GENERATION
         assert alone.rejoin_needed
@@ -107,7 +107,7 @@ async def test_a_rebalance_is_pushed(servers_of_kohort: str, unique: str) -> Non
         await until(lambda: a.assignment == b"0 of 1")
 
 
-async def test_ensuring_may_be_given_up_and_taken_up_again(unique: str) -> None:
+async def test_ensure_active_group_may_be_cancelled_and_called_again(unique: str) -> None:
     with KohortServer(group_initial_rebalance_delay_ms=1_000) as server:
         async with Recording(server.bootstrap_servers, unique) as alone:
             with pytest.raises(TimeoutError):
@@ -377,7 +377,7 @@ async def test_another_loop(servers: str, unique: str) -> None:
     await member.close()
 
 
-def test_settings_that_cannot_be() -> None:
+def test_impossible_settings() -> None:
     class Nameless(Recording):
         protocol_type = ""
 

@@ -219,7 +219,7 @@ async def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
         (["a"], {"group_instance_id": "i"}, ValueError, "group_instance_id cannot be chosen"),
     ],
 )
-def test_settings_that_cannot_be(items: Any, settings: dict[str, Any], error: type[Exception], match: str) -> None:
+def test_impossible_settings(items: Any, settings: dict[str, Any], error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         shards("localhost:1", "g", items, **settings)
 

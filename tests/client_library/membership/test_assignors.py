@@ -310,7 +310,7 @@ def test_cooperative_claims_of_old_members() -> None:
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS)
 @given(garbage=st.binary(max_size=40))
-def test_garbage_keeps_nobody_from_work(assignor: Assignor, garbage: bytes) -> None:
+def test_garbage_does_not_stop_other_members(assignor: Assignor, garbage: bytes) -> None:
     good = subscription_bytes(assignor, ["a"])
     divided = assignments(assignor, {"a": 3}, [("good", None, good), ("bad", "i", garbage)])
     assert set(divided) == {"good", "bad"}

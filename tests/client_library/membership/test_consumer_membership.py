@@ -84,7 +84,7 @@ def test_it_joins_with_all_that_it_wants_and_owns_nothing() -> None:
         driver.member.join(0)
 
 
-def test_a_heartbeat_with_nothing_to_say_says_nothing_and_comes_at_the_told_interval() -> None:
+def test_an_unchanged_heartbeat_is_empty_and_follows_the_brokers_interval() -> None:
     driver = owning(0, 1)
     request = driver.beat()
     assert driver.now == 3_000
@@ -99,7 +99,7 @@ def test_a_heartbeat_with_nothing_to_say_says_nothing_and_comes_at_the_told_inte
     assert driver.member.next_deadline() == driver.now + 3_000
 
 
-def test_it_gives_up_says_so_at_once_and_then_gets_more() -> None:
+def test_it_acknowledges_a_revocation_at_once_and_then_gets_more() -> None:
     driver = giving_up()
     assert driver.member.owned == partitions(0, 1)
     assert owned(driver.beat()) is None, "it has not given up yet, and says nothing"
@@ -114,7 +114,7 @@ def test_it_gives_up_says_so_at_once_and_then_gets_more() -> None:
     driver.take()
 
 
-def test_what_is_to_be_given_up_is_said_when_the_answer_under_way_has_come() -> None:
+def test_a_revocation_is_acknowledged_after_the_pending_answer() -> None:
     driver = giving_up()
     driver.beat()
     driver.member.revoked(driver.now)
@@ -123,7 +123,7 @@ def test_what_is_to_be_given_up_is_said_when_the_answer_under_way_has_come() -> 
     assert owned(driver.asked()) == [0]
 
 
-def test_after_an_answer_that_did_not_come_everything_is_said_again() -> None:
+def test_after_a_missing_answer_the_heartbeat_is_full_again() -> None:
     driver = owning(0, 1)
     driver.beat()
     lost = driver.number
@@ -239,7 +239,7 @@ def test_it_leaves_with_an_answer_under_way(settings: dict[str, Any], static_too
     assert driver.take(Ended) == [Ended(0)]
 
 
-def test_a_member_that_cannot_say_that_it_leaves_ends_all_the_same() -> None:
+def test_a_member_that_cannot_send_its_leave_ends_nevertheless() -> None:
     driver = owning(0)
     driver.beat()
     driver.failed()
@@ -252,7 +252,7 @@ def test_a_member_that_cannot_say_that_it_leaves_ends_all_the_same() -> None:
     driver.take(Ended)
 
 
-def test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answered() -> None:
+def test_after_a_session_without_contact_its_ownership_is_doubtful_until_an_answer() -> None:
     driver = owning(0)
     driver.beat()
     driver.now += 500
@@ -270,7 +270,7 @@ def test_out_of_reach_for_a_session_what_it_owns_is_doubtful_until_it_is_answere
     assert driver.member.owned == partitions(0)
 
 
-def test_what_it_does_not_give_up_in_the_rebalance_timeout_is_doubtful() -> None:
+def test_a_partition_not_given_up_in_the_rebalance_timeout_is_doubtful() -> None:
     """The coordinator may have decided right after the first heartbeat whose answer did not come."""
     driver = owning(0, 1, rebalance_timeout_ms=2_000, session_timeout_ms=60_000)
     driver.beat()

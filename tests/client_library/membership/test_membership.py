@@ -95,7 +95,7 @@ def test_a_leader_that_returned_skips_the_assignment() -> None:
     assert request.assignments == ()
 
 
-def test_a_rebalance_lets_go_first() -> None:
+def test_a_rebalance_revokes_first() -> None:
     driver = stable()
     driver.heartbeat(27)
     assert driver.now == 3_000
@@ -173,7 +173,7 @@ def test_an_answer_that_does_not_come_costs_the_connection() -> None:
     driver.take()  # too late
 
 
-def test_silence_for_a_session_loses_the_assignment() -> None:
+def test_a_session_without_answers_loses_the_assignment() -> None:
     driver = stable()
     for _ in range(2):
         driver.until_due()
@@ -206,7 +206,7 @@ def test_leaving() -> None:
     assert driver.take(Ended)[0].error == 0
 
 
-def test_a_static_member_leaves_in_silence_so_that_it_may_return() -> None:
+def test_a_static_member_sends_no_leave_so_that_it_may_return() -> None:
     driver = stable(instance_id="i")
     driver.member.leave(driver.now)
     driver.take(Lost, Ended)

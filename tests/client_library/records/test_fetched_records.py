@@ -61,12 +61,12 @@ def test_a_cut_batch_at_the_end_is_left_for_the_next_fetch() -> None:
     assert next_position(part, 0) == 1
 
 
-def test_nothing_fetched_moves_nothing() -> None:
+def test_an_empty_fetch_does_not_move_the_position() -> None:
     assert offsets(fetched()) == []
     assert next_position(fetched(), 5) == 5
 
 
-def test_the_position_moves_over_what_compaction_took() -> None:
+def test_the_position_moves_over_compacted_records() -> None:
     part = fetched(batch(0, b"a", b"z", offsets=(0, 9)), batch(20, b"b", offsets=(3,)))
     assert offsets(part) == [0, 9, 23]
     assert next_position(part, 0) == 24

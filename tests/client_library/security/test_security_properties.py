@@ -157,7 +157,7 @@ def test_trust_and_key_in_every_notation(tmp_path: Path) -> None:
         assert "PRIVATE KEY" in for_librdkafka["ssl.key.pem"]
 
 
-def test_how_much_is_verified() -> None:
+def test_levels_of_certificate_verification() -> None:
     for text, expected in (("https", True), ("", False), ("none", False)):
         made = context(ssl_endpoint_identification_algorithm=text)
         assert made.check_hostname is expected

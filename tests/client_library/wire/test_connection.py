@@ -117,7 +117,7 @@ def test_nobody_listens(connect: Connect) -> None:
         (b"\xff\xff\xff\xff", IMPOSSIBLE),
     ],
 )
-def test_something_else_than_kafka_answers(connect: Connect, answer: bytes, match: str) -> None:
+def test_an_answer_that_is_not_kafkas(connect: Connect, answer: bytes, match: str) -> None:
     """An impossible length is refused before it is allocated."""
     with ScriptedBroker({ApiVersionsRequest: answer}) as broker, pytest.raises(BadAnswer, match=match):
         connect(broker)
@@ -146,7 +146,7 @@ def test_bad_answers_close_the_connection(
         opened.request()
 
 
-def test_bytes_behind_an_answer_are_ignored(connect: Connect, broker: ScriptedBroker) -> None:
+def test_bytes_after_an_answer_are_ignored(connect: Connect, broker: ScriptedBroker) -> None:
     broker.script[ListGroupsRequest] = lambda _, version: frame(
         encode_response(GROUPS, version, 2, api_key=16)[4:] + b"\x00"
     )

@@ -37,7 +37,7 @@ async def test_the_coordinator_is_found_in_every_version(finder: ScriptedBroker,
     assert (asked.coordinator_keys if version >= 4 else (asked.key,)) == ("orders",)
 
 
-async def test_brokers_that_were_heard_of_are_asked_too(finder: ScriptedBroker) -> None:
+async def test_brokers_from_metadata_are_asked_too(finder: ScriptedBroker) -> None:
     with ScriptedBroker({MetadataRequest: finder.metadata(), FindCoordinatorRequest: finder.found_here()}) as given:
         searching = discovery(given.address)
         await searching.coordinator("orders")
@@ -62,7 +62,7 @@ async def test_a_search_without_an_answer(finder: ScriptedBroker) -> None:
         await discovery(finder.address).coordinator("orders")
 
 
-async def test_nobody_to_ask() -> None:
+async def test_no_reachable_broker() -> None:
     with pytest.raises(Unreachable) as caught:
         await discovery("127.0.0.1:1").coordinator("orders")
     assert caught.value.retriable

@@ -73,7 +73,7 @@ def test_other_failures_are_not() -> None:
     assert flaky.call_count == 1
 
 
-def test_patience_ends_with_the_last_error_and_the_attempts() -> None:
+def test_retries_end_with_the_last_error_and_the_attempts() -> None:
     flaky = Mock(side_effect=ServerError(ErrorCode.NOT_COORDINATOR, "group g"))
     with pytest.raises(ServerError, match=r"group g \(gave up after \d+ attempts\)"):
         quick(api=50, bootstrap=50).retrying(flaky)
@@ -112,7 +112,7 @@ def test_an_unreachable_cluster_names_every_address() -> None:
     assert time.monotonic() - started < 3
 
 
-def test_what_is_not_kafka_is_not_tried_again() -> None:
+def test_a_server_that_is_not_kafka_is_not_retried() -> None:
     script = {ApiVersionsRequest: lambda *_: b"\x00\x00\x00\x08HTTP/1.1"}
     with (
         serving(script, bootstrap_timeout_ms=60_000) as (_, cluster),
@@ -143,7 +143,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
         assert cluster.offsets([("t", 0)]) == {("t", 0): 42}
 
 
-def test_a_missing_topic_gets_less_patience_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_topic_is_retried_for_less_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kohort.client.wire.routing.MISSING_TOPIC_PATIENCE_MS", 50)
     with (
         serving({ListOffsetsRequest: end_offset(1)}, api_timeout_ms=600_000) as (_, cluster),
@@ -208,7 +208,7 @@ def test_committed_offsets_in_old_and_new_versions(newest: int) -> None:
         assert cluster.committed("g", []) == {}
 
 
-def test_states_of_groups_are_described_where_the_list_does_not_tell_them() -> None:
+def test_group_states_come_from_describe_where_the_list_has_none() -> None:
     listed = ListGroupsResponse(error_code=0, groups=(ListedGroup(group_id="g", protocol_type="consumer"),))
     script = {ListGroupsRequest: listed, DescribeGroupsRequest: described("Stable")}
     with serving(script, versions={ListGroupsRequest: (0, 2)}) as (_, cluster):
@@ -217,6 +217,6 @@ def test_states_of_groups_are_described_where_the_list_does_not_tell_them() -> N
         assert [group.state for group in cluster.list_groups()] == [""]
 
 
-def test_a_group_that_is_not_there_is_dead_in_every_version() -> None:
+def test_a_missing_group_is_dead_in_every_version() -> None:
     with serving({DescribeGroupsRequest: described("", 69)}) as (_, cluster):
         assert cluster.describe_groups(["g"])["g"].state == "Dead"

@@ -44,7 +44,7 @@ def rows(output: Path, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_live_from_a_server_and_on_from_there(
+def test_a_second_live_run_continues_the_first(
     run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, spark: Any
 ) -> None:
     cluster.create_topic("t", 2)
@@ -104,7 +104,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_dumps_are_read_once_and_changed_ones_anew(run: Any, dump: Path, tmp_path: Path, spark: Any) -> None:
+def test_dumps_are_read_once_and_again_after_a_change(run: Any, dump: Path, tmp_path: Path, spark: Any) -> None:
     output = tmp_path / "out"
     first: Result = run("--files", dump, "--ends", dump.parent / "ends.parquet", "--to", output)
     assert first.exit_code == 0, first.output

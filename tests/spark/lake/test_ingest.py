@@ -72,7 +72,7 @@ def run(spark: Any, server: KohortServer, tmp_path: Path) -> Any:
     return invoke
 
 
-def test_json_becomes_columns_and_what_does_not_parse_a_dead_letter(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+def test_json_becomes_columns_and_unparsable_json_dead_letters(run: Any, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("t", 1)
     fill(cluster, [*GOOD, None, *BAD])
     given = "id BIGINT NOT NULL, name STRING, key STRING, Name STRING, at STRUCT<x: DOUBLE>, tags ARRAY<STRING>"

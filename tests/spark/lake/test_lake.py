@@ -132,7 +132,7 @@ def test_nothing_is_left_on_the_stage_and_two_writers_share_a_lake(tmp_path: Pat
     assert len(list((tmp_path / "topic=t").rglob("*.snappy.parquet"))) == 2 * ROWS
 
 
-def test_what_does_not_agree_is_written_anew_or_refused(tmp_path: Path) -> None:
+def test_a_stage_that_does_not_agree_is_written_again_or_refused(tmp_path: Path) -> None:
     rows, dead = writers(Fate(), 0)
     counts = iter([1, DEAD])
     with lake_at(tmp_path) as lake:

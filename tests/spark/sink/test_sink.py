@@ -64,7 +64,7 @@ def test_every_column_is_written_and_keys_go_where_java_puts_them(
     assert all(message.partition() == partition_for_key(message.key(), 2) for message in again)
 
 
-def test_what_cannot_be_written_is_said_at_once(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+def test_a_batch_that_cannot_be_written_fails_at_once(spark: Any, server: KohortServer, cluster: Cluster) -> None:
     cluster.create_topic("t", 1)
     frame = spark.sql("SELECT 'v' AS value")
     with pytest.raises(Exception, match="SchemaError: there is no topic"):
@@ -87,7 +87,7 @@ def copy(spark: Any, server: KohortServer, checkpoint: Path) -> None:
     assert query.awaitTermination(120)
 
 
-def test_a_stream_goes_on_where_it_was_and_repeats_what_was_not_finished(
+def test_a_stream_continues_and_repeats_its_unfinished_batch(
     spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("t", 2)

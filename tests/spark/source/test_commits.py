@@ -106,7 +106,7 @@ def test_a_checkpoint_that_cannot_be_read_is_a_warning(
 
 
 @pytest.mark.parametrize("place_at", [ArrowDirectory, lambda path: ArrowDirectory(f"file://{path}"), LocalDirectory])
-def test_a_checkpoint_wherever_it_is(tmp_path: Path, place_at: Callable[[Path], Directory]) -> None:
+def test_a_checkpoint_in_any_place(tmp_path: Path, place_at: Callable[[Path], Directory]) -> None:
     place = place_at(tmp_path)
     assert (query_id(place), last_planned(place), last_finished(place), finished(place)) == (None, None, None, None)
     assert not is_finished(place, END)
@@ -158,7 +158,7 @@ def test_failed_commits_back_off(
     assert cluster.committed("g")["t", 0].offset == 1
 
 
-def test_what_the_group_has_is_not_written_again(commits: Commits, cluster: Cluster) -> None:
+def test_offsets_that_the_group_has_are_not_committed_again(commits: Commits, cluster: Cluster) -> None:
     cluster.commit("g", {("t", 0): Committed(2, -1, "mine")})
     commits.commit({("t", 0): 2})
     assert cluster.committed("g")["t", 0].metadata == "mine"

@@ -208,7 +208,7 @@ def test_a_topic_of_another_id_is_read_from_its_beginning(fences: Fences) -> Non
     assert careless.membership.positions == {P: 100, Q: 100}
 
 
-def test_what_is_deleted_is_left_to_the_group() -> None:
+def test_offsets_of_deleted_topics_are_left_to_the_group() -> None:
     reader = reader_of(Logs({P: 100}), {"t0": 5, "gone0": 5}, subscribe="t,gone")
     assert ranges_of(reader.latestOffset({}, ALL)) == {P: (5, 100)}
 
@@ -260,7 +260,7 @@ def test_a_rewind_by_one_batch_counts(metadata: str, begins: int) -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH])
-def test_what_was_refused_to_tasks_is_not_committed(
+def test_partitions_refused_to_tasks_are_not_committed(
     fences: Fences, monkeypatch: pytest.MonkeyPatch, error: ErrorCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They cannot report it, and their member may not have learned yet that the partition has another owner."""
@@ -289,7 +289,7 @@ def test_a_cluster_that_refuses_nothing_is_asked_once(fences: Fences) -> None:
 
 
 @pytest.mark.parametrize(("error", "begins"), [(ErrorCode.FENCED_MEMBER_EPOCH, 10), (ErrorCode.UNKNOWN_MEMBER_ID, 15)])
-def test_what_was_refused_is_not_committed_in_the_name_of_a_former_process(
+def test_refused_partitions_are_not_committed_for_an_earlier_process(
     fences: Fences, monkeypatch: pytest.MonkeyPatch, error: ErrorCode, begins: int
 ) -> None:
     monkeypatch.setattr(membership, "call_at_sigterm", lambda *_: None)

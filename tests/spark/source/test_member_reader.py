@@ -172,7 +172,7 @@ def test_300_000_records_and_queries_that_come_and_go(
     exactly(total, tmp_path / "a", tmp_path / "b")
 
 
-def test_what_tasks_were_refused_is_not_committed_though_its_member_has_not_heard(
+def test_partitions_refused_to_tasks_are_not_committed_before_the_member_learns_it(
     run: Any, cluster: Cluster, tmp_path: Path
 ) -> None:
     """A copy of a heartbeat that comes late, as a network may make one, gives partitions away that a batch still reads.
@@ -421,7 +421,7 @@ def test_a_query_becomes_a_member(server: KohortServer, cluster: Cluster, tmp_pa
 # -- misuse
 
 
-def test_what_does_not_go_together_is_refused(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
+def test_contradictory_options_are_refused(server: KohortServer, cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no such topic: t"):
         Query(tmp_path / "none", options(server)).step()
     cluster.create_topic("t", 1)

@@ -94,7 +94,7 @@ def test_reading_continues_at_the_end_of_a_truncated_log_with_one_warning(capsys
     assert capsys.readouterr().err.count("data loss") == 1
 
 
-def test_losses_are_not_told_while_a_batch_waits_for_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_are_not_reported_while_a_batch_waits_for_more(capsys: pytest.CaptureFixture[str]) -> None:
     logs = Logs({("t", 0): 100, ("u", 0): 100})
     careless = reader(logs, subscribePattern=".", failOnDataLoss="false", minOffsetsPerTrigger="50")
     end = careless.latestOffset(json(t=0, u=0), ReadMinRows(50))
@@ -132,7 +132,7 @@ def test_a_position_after_the_last_stable_offset_stays() -> None:
         reader(logs, **COMMITTED).latestOffset(start, ALL)
 
 
-def test_an_offset_behind_the_last_stable_one_is_in_the_log() -> None:
+def test_an_offset_after_the_last_stable_one_is_in_the_log() -> None:
     logs = Logs({("t", 0): 100}, stable={("t", 0): 90})
     begins = reader(logs, startingOffsets='{"t":{"0":95}}', **COMMITTED)
     assert begins.initialOffset() == json(t=95)

@@ -103,7 +103,7 @@ def test_ranges_that_meet_anywhere_have_each_record_once(monkeypatch: pytest.Mon
         assert all(offset < cut for offset in parts[0])
 
 
-def test_aborted_records_are_no_data_to_who_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aborted_records_are_skipped_with_read_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(producer: int, first: int, offsets: list[int], **options: Any) -> tuple[int, bytes]:
         made = batch(first, offsets, producer_id=producer, producer_epoch=0, is_transactional=True, **options)
         return first + offsets[-1], made
@@ -158,7 +158,7 @@ def test_empty_answers_before_later_records_are_no_gap(monkeypatch: pytest.Monke
     assert values(monkeypatch, patient, 0, end) == [0, 1, 2, 3, 4, 5, 8][: 5 if end == 5 else 7]
 
 
-def test_the_time_of_waiting_for_a_broker_is_no_silence() -> None:
+def test_time_spent_waiting_for_a_broker_is_no_silence() -> None:
     """Of connecting, of retries, of quotas: one answer after an hour is one answer."""
     options = parse(OPTIONS | {"kafka.fetch.max.wait.ms": "500"})
     silence = read._Silence()

@@ -20,7 +20,7 @@ def begun() -> Sharing:
     return sharing
 
 
-def test_a_batch_says_what_it_reads_and_who() -> None:
+def test_a_batch_states_its_ranges_and_its_reader() -> None:
     sharing = begun()
     assert sharing.readable({P: 3, Q: 3}) == {P: 10, Q: 20}
     end = sharing.plan({P: 10, Q: 20}, {P: 15, Q: 20}, {}, ME)
@@ -45,7 +45,7 @@ def test_the_same_range_again_is_another_batch() -> None:
     assert sharing.plan({P: 10}, {P: 15}, first, ME) != first
 
 
-def test_what_is_lost_does_not_count_any_more() -> None:
+def test_a_lost_partition_does_not_count_any_more() -> None:
     sharing = begun()
     sharing.plan({P: 10, Q: 20}, {P: 15, Q: 25}, {}, ME)
     owned = {Q: 3}
@@ -59,7 +59,7 @@ def test_what_is_lost_does_not_count_any_more() -> None:
     assert sharing.readable({P: 6, Q: 3}) == {Q: 25}  # of another epoch, and not begun yet
 
 
-def test_what_is_to_be_given_up_is_not_planned_again() -> None:
+def test_a_partition_to_give_up_is_not_planned_again() -> None:
     sharing = begun()
     sharing.leaving.add(P)
     assert sharing.readable({P: 3, Q: 3}) == {Q: 20}
@@ -68,7 +68,7 @@ def test_what_is_to_be_given_up_is_not_planned_again() -> None:
     assert sharing.readable({P: 4, Q: 3}) == {P: 10, Q: 20}
 
 
-def test_what_tasks_have_left_is_not_finished() -> None:
+def test_a_range_that_tasks_left_is_not_finished() -> None:
     sharing = begun()
     owned = {P: 3, Q: 3}
     sharing.plan({P: 10, Q: 20}, {P: 15, Q: 25}, {}, ME)

@@ -172,7 +172,7 @@ def test_batch_reads(spark: Any, base: dict[str, str], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_both_refuse(spark: Any, base: dict[str, str], name: str) -> None:
+def test_refusals_of_both_sources(spark: Any, base: dict[str, str], name: str) -> None:
     for source in SOURCES:
         with pytest.raises(Exception, match=REFUSED[name][1]):
             spark.read.format(source).options(**base, **REFUSED[name][0]).load().count()

@@ -242,7 +242,7 @@ def test_a_batch_read_that_ends_before_its_start_is_refused(cluster: Cluster, se
         KohortReader(for_batch({**given, "subscribe": "", "assign": '{"t":[0,1]}'})).partitions()
 
 
-def test_a_topic_created_anew_is_known_by_its_id_when_it_has_as_much_as_before(
+def test_a_recreated_topic_of_the_same_length_is_recognised_by_its_id(
     readers: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def anew() -> None:

@@ -17,7 +17,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 class Explanation(msgspec.Struct, omit_defaults=True):
     now_ms: Millis
-    """By the server's clock, as all other instants."""
+    """In the server's time, like all other instants."""
     loaded_ms: Millis | None = None
     """When the coordinator loaded the group; None if it was created since the server's start, or unknown."""
     rebalance: Story | None = None

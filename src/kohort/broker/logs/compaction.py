@@ -2,7 +2,7 @@
 
 A pass has two halves. Both are done in bounded steps, one a turn, so that no client waits long. The first half reads
 the dirty part of the log (what was appended since the last pass) and notes the offset of the newest record of each key.
-The second half reads the log from its start and replaces the batches with a record that is not the newest of its key.
+The second half reads the log from its start and replaces each batch that has a record older than the newest of its key.
 Offsets, order, codec, and the offsets and sequence numbers that a batch covers stay the same.
 
 The last batch is never replaced, nor are batches younger than min.compaction.lag.ms. How far a log is clean is not

@@ -81,7 +81,7 @@ class Producers:
         del producer.batches[:-REMEMBERED_BATCHES]
 
     def forget_some(self) -> None:
-        """Limit the memory. To be called only when all remembered batches are in storage."""
+        """Limit the memory. Call this only when all remembered batches are in storage."""
         while len(self._known) > REMEMBERED_PRODUCERS:
             del self._known[next(iter(self._known))]
 

@@ -7,7 +7,7 @@ same order: tests/broker/groups/test_heartbeats.py.
 
 A member sends the same bytes each time, apart from the correlation id. The cache keeps the last heartbeat of each
 connection as it was read, or those of all members that share the connection: equal bytes are an equal request. While
-the shard's version is the same so is the answer, and only the end of the session moves.
+the shard's version stays the same, the answer stays the same, and only the session's deadline moves.
 """
 
 from __future__ import annotations

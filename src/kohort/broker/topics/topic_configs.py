@@ -133,9 +133,9 @@ class TopicSettings(msgspec.Struct, frozen=True):
     delete: bool
     max_message_bytes: int
     max_uncompressed_bytes: int
-    """Of a decompressed batch; a setting of the server, as is the next one."""
+    """The limit of a decompressed batch; like `max_records`, a setting of the server."""
     max_records: int
-    """Of a batch."""
+    """The limit of a batch."""
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int

@@ -32,7 +32,7 @@ class FetchWait:
 class FetchWaits:
     def __init__(self) -> None:
         self.woken: dict[RequestId, FetchWait] = {}
-        """To be answered in the next turn, in the order of waking."""
+        """The next turn answers these, in the order of waking."""
         self._parked: dict[RequestId, FetchWait] = {}
         self._by_log: dict[LogKey, dict[RequestId, FetchWait]] = {}
         self._heap: list[tuple[Millis, RequestId]] = []

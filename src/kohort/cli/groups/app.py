@@ -178,7 +178,7 @@ def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartit
     }
     shown = sorted({*committed, *owners})
     topics = cluster.topics({topic for topic, _ in shown}).values()
-    # An offset may outlive its topic.
+    # An offset may remain after its topic is deleted.
     led = {(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader >= 0}
     ends = cluster.offsets([key for key in shown if key in led], "latest")
     return [PartitionLag(*key, committed.get(key), ends.get(key), owners.get(key)) for key in shown]

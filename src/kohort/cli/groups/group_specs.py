@@ -49,7 +49,7 @@ def _subscriptions(cluster: Cluster, members: Sequence[GroupMember]) -> dict[str
 
 
 def _owned(members: Sequence[GroupMember]) -> dict[str, Mapping[str, tuple[int, ...]]]:
-    """By member: its target, and its current partitions that are in no target."""
+    """For each member, its target, and its current partitions that are in no target."""
     targeted = {place for member in members for place in _places(member.target or {})}
     owned: dict[str, Mapping[str, tuple[int, ...]]] = {}
     for member in members:

@@ -39,7 +39,7 @@ def _is_of_consumer_group(story: Document) -> bool:
 
 
 def happened(happening: Document, names: Names, *, consumers: bool = False) -> str:
-    """One happening in words. `consumers`: of a consumer group, in which no change makes a member rejoin."""
+    """One event of a story in words. `consumers`: in a consumer group, where no change makes a member rejoin."""
     what, cause = happening.get("what", "?"), happening.get("cause", "")
     who = names.with_host(happening)
     because = f": {cause}" if cause else ""

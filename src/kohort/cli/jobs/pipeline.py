@@ -2,9 +2,9 @@
 
     spark-submit … "$(kohort pipeline job)" ingest --topics orders --to s3a://lake/orders …
 
-spark-submit puts the directory of its file in front of the import path. So this file has a directory of its own, in
-which no file hides another module. It imports kohort and nothing beside it: in cluster mode it is copied to the
-driver's machine alone, and kohort comes by the environment archive.
+spark-submit puts the directory of this file first on the import path. The file is alone in its directory, so no
+neighbour hides a module of the same name. It imports only kohort: in cluster mode spark-submit copies only this file to
+the driver's machine, and kohort comes from the environment archive.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
     for entry in given:
         key, equals, text = entry.partition("=")
         if not equals or key not in FIELDS:
-            raise typer.BadParameter(f"--set {entry}: it takes NAME=VALUE, and a name of {', '.join(FIELDS)}")
+            raise typer.BadParameter(f"--set {entry}: write NAME=VALUE; the names are {', '.join(FIELDS)}")
         try:
             settings[key] = YES_NO[text] if FIELDS[key] is bool else FIELDS[key](text)
         except (ValueError, KeyError):

@@ -7,7 +7,7 @@
 | --- | --- | --- |
 | `range` | runs of neighbouring partitions, topic by topic | eager |
 | `roundrobin` | all partitions in turn | eager |
-| `sticky` | even, and what can stay stays | eager: all is given up before a rebalance |
+| `sticky` | even, with few moves | eager: all is given up before a rebalance |
 | `cooperative-sticky` | the same | cooperative: a partition moves in two rebalances, the others stand still for none |
 
 Names, subscriptions, user data and assignments are Kafka's to the byte, so members of kohort's client, Java's

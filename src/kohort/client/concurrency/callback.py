@@ -23,7 +23,7 @@ log = logging.getLogger("kohort.client")
 async def limited(
     callback: Callable[..., Any], args: tuple[Any, ...], *, timeout_ms: int | None, session_ms: int, heartbeat_ms: int
 ) -> Any:
-    """The result of the callback, awaited if it is awaitable. Raises what it raises; TimedOut; Misuse."""
+    """The result of the callback, awaited if it is awaitable. Raises the callback's exception; TimedOut; Misuse."""
     name = callback.__name__
     watch = _Watch()
     with watch:

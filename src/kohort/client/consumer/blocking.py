@@ -51,7 +51,7 @@ class BlockingGroupConsumer:
     # -- to be overridden
 
     def on_assigned(self, partitions: Partitions) -> None:
-        """These are this member's own, besides what it has."""
+        """The member has got these partitions, in addition to those that it owns."""
 
     def on_revoked(self, partitions: Partitions) -> None:
         """End the work on these, and commit: when this returns they are given up. Also called by `close`."""
@@ -171,7 +171,7 @@ class BlockingGroupConsumer:
     # -- inside
 
     def _do(self, call: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Have it done in the loop's thread. An interrupt of the wait ends the work, too."""
+        """Run `work` in the loop's thread. Interrupting the wait cancels the work."""
         self._check(call)
         closed = f"{call}: the consumer of group {self.group_id} is closed"
         return self._started(closed).run(work(), closed)

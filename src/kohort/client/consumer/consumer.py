@@ -91,7 +91,7 @@ class GroupConsumer:
     # -- to be overridden
 
     def on_assigned(self, partitions: Partitions) -> Awaitable[None] | None:
-        """These are this member's own, besides what it has."""
+        """The member has got these partitions, in addition to those that it owns."""
         return None
 
     def on_revoked(self, partitions: Partitions) -> Awaitable[None] | None:
@@ -140,7 +140,7 @@ class GroupConsumer:
 
     @property
     def reader(self) -> GroupMember | None:
-        """Whom to name in fetches, so that kohort refuses what it does not own; None with the classic protocol."""
+        """The member to name in fetches, so that kohort can fence it; None with the classic protocol."""
         ownership = self._session.ownership
         return None if ownership is None else ownership.reader()
 
@@ -163,14 +163,14 @@ class GroupConsumer:
     async def commit(self, offsets: Mapping[TopicPartition, int | Committed]) -> None:
         """Commit the positions of the next records, as this member. Waits while the group is between generations.
 
-        Raises NotOwned where a partition is not this member's: by what is known, and nothing is committed then; or by
-        the coordinator's answer. Raises KafkaError; Closed; what has ended the consumer.
+        Raises NotOwned for partitions that the member knows it does not own (then it commits nothing) or that the
+        coordinator refuses. Raises KafkaError; Closed; the exception that ended the consumer.
         """
         self._enter("commit", in_callback=True)
         attempts, offsets = 0, dict(offsets)
         since = self.owned
         while offsets:
-            await self._check_owned("commit", offsets, since)  # what came back meanwhile may stand further on
+            await self._check_owned("commit", offsets, since)  # a returned partition may be further
             refused = await self._commit_once(offsets)
             hopeless = {place: code for place, code in refused.items() if code not in SOON}
             if hopeless:

@@ -43,7 +43,7 @@ class ConsumerOwnership:
         self._names: dict[bytes, str] = {}
         self._owned: dict[TopicPartition, int] = {}
         self._ids: dict[TopicPartition, TopicIdPartition] = {}
-        """Of the owned partitions."""
+        """The topic ids of the owned partitions."""
         self._revoke: frozenset[TopicIdPartition] | None = None
         self._error: int | None = None
 

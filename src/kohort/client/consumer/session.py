@@ -47,7 +47,7 @@ log = logging.getLogger("kohort.client")
 
 
 class Callbacks(Protocol):
-    """What the application overrides."""
+    """The callbacks that the application overrides."""
 
     def on_assigned(self, partitions: Partitions) -> Awaitable[None] | None: ...
 
@@ -57,7 +57,7 @@ class Callbacks(Protocol):
 
 
 class ConsumerSession:
-    """`release` is called once, at the end: it closes what the consumer has opened besides."""
+    """`release` is called once, at the end: it closes everything else that the consumer has opened."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class ConsumerSession:
 
     def _lost_since(self, error: NotOwned, partitions: Partitions, before: Mapping[TopicPartition, int]) -> bool:
         """True if the partitions were lost while the callback ran, according to the coordinator or to this member. A
-        callback that commits what the member never owned has a bug."""
+        callback that commits partitions that the member never owned has a bug."""
         owned = self.owned
         return error.code is not None or not any(owned.get(place) == before.get(place) for place in partitions)
 
@@ -264,7 +264,7 @@ class ConsumerSession:
     # -- the end
 
     async def _end(self) -> None:
-        """Give up what is owned, leave, and close everything."""
+        """Give up the owned partitions, leave, and close everything."""
         try:
             owned = frozenset(self.owned)
             if owned and self.failure is None:

@@ -54,7 +54,7 @@ log = logging.getLogger("kohort.client")
 
 
 class Term(Generic[AnyToken]):
-    """A time in which this process leads. Belongs to the event loop of its election."""
+    """A period during which this process leads. Belongs to the event loop of its election."""
 
     def __init__(self, election: Election[AnyToken], token: AnyToken) -> None:
         self.token = token

@@ -1,4 +1,4 @@
-"""Fencing tokens, by what they promise. They are integers. Their type states how long their order is valid."""
+"""Fencing tokens. A token is an integer, and its type states how long the order of tokens is valid."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Doubtful:
 
 @dataclass(frozen=True, slots=True)
 class Assured:
-    """The member still owns them."""
+    """The partitions are certainly still the member's."""
 
 
 @dataclass(frozen=True, slots=True)

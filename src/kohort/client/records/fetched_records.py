@@ -59,7 +59,7 @@ def data_batches(fetched: FetchedPartition, position: int, end: int | None = Non
 
 
 def next_position(fetched: FetchedPartition, position: int) -> int:
-    """Where to fetch next: behind the last whole batch, whether it has data or not."""
+    """Where to fetch next: after the last whole batch, whether it has data or not."""
     for header, _ in _batches(fetched):
         position = max(position, header.last_offset + 1)
     return position

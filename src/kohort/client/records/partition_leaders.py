@@ -243,7 +243,7 @@ class Fetching:
     def fetch_ahead(
         self, positions: Mapping[TopicPartition, int], settings: FetchSettings
     ) -> Callable[[], list[FetchedPartition]]:
-        """Send the request now if one broker leads everything; return a function that waits for the answer."""
+        """Send the request now if one broker leads all partitions; return a function that waits for the answer."""
 
         def fetch() -> list[FetchedPartition]:
             return self.fetch(positions, settings)

@@ -61,7 +61,7 @@ CREDENTIALS = (
     "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.config",
 )
-"""Properties that mean a login. Java's clients ignore them if the protocol is without SASL."""
+"""Properties that only SASL uses. Java's clients ignore them if the protocol has no SASL."""
 
 
 class Reading:
@@ -254,7 +254,7 @@ class Reading:
         return found
 
     def _unsecured(self, options: dict[str, str]) -> Unsecured | None:
-        """From Java's login module, or librdkafka's `sasl.oauthbearer.config`."""
+        """The unsecured token of Java's login module, or of librdkafka's `sasl.oauthbearer.config`."""
         words = (self._take("sasl.oauthbearer.config") or "").split()
         config = dict(word.partition("=")[::2] for word in words)
         claim = options.pop("unsecuredLoginPrincipalClaimName", None) or config.pop("principalClaimName", None) or "sub"

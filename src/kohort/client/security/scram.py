@@ -24,7 +24,7 @@ NO_CHANNEL_BINDING = "n,,"
 
 
 class Distrusted(Exception):
-    """The server's messages do not prove what they should, or cannot be read. The text contains no secret."""
+    """The server's messages fail verification, or cannot be read. The text contains no secret."""
 
 
 def conversation(mechanism: str, username: str, password: str, nonce: str) -> Generator[bytes, bytes, None]:

@@ -50,7 +50,7 @@ class AsyncConnection(asyncio.Protocol):
         """The requests that wait for a new authentication."""
         self._renewing: asyncio.Task[None] | None = None
         self._renew_at: float | None = None
-        """By the loop's clock: when to authenticate again."""
+        """When to authenticate again, in the loop's time."""
         self._transport: asyncio.Transport | None = None
 
     @classmethod

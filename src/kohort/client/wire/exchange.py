@@ -10,7 +10,7 @@ in time.
 
 A broker answers an ApiVersions request that is too new in version 0, with UNSUPPORTED_VERSION (35) and the range that
 it serves; the client then asks again in that range. Answers come in the order of the questions, and each answer's
-correlation id is checked. Bytes behind an answer are ignored, as Kafka's own clients do (librdkafka's mock broker sends
+correlation id is checked. Bytes after an answer are ignored, as Kafka's own clients do (librdkafka's mock broker sends
 one too many).
 """
 
@@ -221,7 +221,7 @@ class Exchange:
         if asked == "ApiVersions" and tls is not None and not tls.presents_certificate:
             return ", as a listener does that requires client certificates; see ssl.keystore.location"
         if asked != "ApiVersions" and self.security.sasl is None:
-            return ", as a listener with SASL does without a login; see security.protocol"
+            return ", as a listener with SASL does if a client does not log in; see security.protocol"
         return ""
 
     def _ask_versions(self, version: int) -> Generator[Question, bytes, ApiVersionsResponse]:

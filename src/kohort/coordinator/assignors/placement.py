@@ -7,8 +7,8 @@ gains. Three steps:
    racks, brought near.
 2. If a cell ends with fewer partitions of a kind than it had, its fullest members release some. They become free.
 3. Inside a cell the partitions are shared evenly. Members above their share keep what it allows; members that had one
-   more than the others are the ones that may have one more; the rest is dealt out in turn. Moves that prove needless
-   are undone.
+   more than the others are the ones that may have one more; the remaining partitions go to the members in turn.
+   Unnecessary moves are undone.
 
 A member releases partitions of the topic of which it has most, and among such topics of the one that has lost least. So
 a new member gets partitions of many topics, as if it had been there from the start.

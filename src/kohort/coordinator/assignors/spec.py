@@ -36,7 +36,7 @@ Assignment: TypeAlias = Mapping[TopicId, tuple[int, ...]]
 class MemberSpec:
     member_id: str
     instance_id: str | None = None
-    """`group.instance.id` of a static member. It outlives the member id."""
+    """`group.instance.id` of a static member. It stays the same when the member id changes."""
     rack: str | None = None
     """`client.rack`, if the member has one."""
     topics: tuple[TopicId, ...] = ()

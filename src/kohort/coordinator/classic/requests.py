@@ -82,7 +82,7 @@ class ClassicGroups:
             self._running.arm_session(group, member, now)
             self._running.out.replies.append(Reply(event.request_id, synced(group, member)))
         else:
-            self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))  # S12: the one it replaces
+            self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))  # S12: the earlier SyncGroup
             member.sync = event.request_id
             self._running.parked[event.request_id] = (group.group_id, member.member_id)
             if member.member_id == group.leader:

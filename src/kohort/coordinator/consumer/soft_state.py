@@ -116,7 +116,7 @@ class RunningConsumers:
         self._soft: dict[str, RunningGroup] = {}
         self.topics = Topics()
         self.busy: dict[RunningMember, Millis] = {}
-        """Members that sent a request behind a held heartbeat: when they last did or committed, the oldest first."""
+        """Members that sent a request behind a held heartbeat: when they last did so or committed, oldest first."""
 
     # -- soft state: one place makes it, one forgets it
 

@@ -214,7 +214,7 @@ class Targets:
 
     def _choice(self, group: ConsumerGroup, now: Millis) -> str:
         """The assignor that is configured for the group, else the one that most members ask for, else the first that is
-        configured for the server. An assignor that failed the group lately is passed over."""
+        configured for the server. An assignor that recently failed for the group is skipped."""
         known = self._consumers.of(group)
         votes: dict[str, int] = {}
         for _, member in sorted(group.members.items()):
@@ -239,7 +239,7 @@ class Targets:
         members = {}
         targeted = {partition for member_id in group.members for partition in group.targets.get(member_id, ())}
         ids: dict[frozenset[str], tuple[bytes, ...]] = {}
-        """By subscribed names: many members subscribe to the same topics, perhaps thousands."""
+        """The key is the subscribed names, because thousands of members may subscribe to the same topics."""
         for member_id, member in sorted(group.members.items()):
             names = group.names_of(member_id)
             if names not in ids:

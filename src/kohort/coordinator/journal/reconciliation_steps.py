@@ -40,7 +40,7 @@ class MemberSteps(msgspec.Struct):
 
 
 StepsByMember = dict[str, MemberSteps]
-"""By member id (cut)."""
+"""The key is the member id, cut to its limit."""
 
 
 def take_step(story: Story, steps_of: StepsByMember, entry: JournalEntry, now: Millis) -> None:

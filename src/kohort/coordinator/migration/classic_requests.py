@@ -4,10 +4,10 @@
     SyncGroup   the partitions that it may use
     Heartbeat   27 if it must join again to get further (H13), else 0; may be held until then
 
-There is no join phase and no leader, and no member waits for another: each is led to the target by itself, like the
-members of the consumer protocol (consumer/heartbeat.py). Its generation is its member epoch. A JoinGroup says which
-partitions the member still uses, and so acknowledges the ones it gave up: an eager member uses none then, a cooperative
-one gives up what SyncGroup no longer gives it and joins again.
+There is no join phase and no leader, and no member waits for another: each member moves to the target separately, like
+the members of the consumer protocol (consumer/heartbeat.py). Its generation is its member epoch. A JoinGroup says which
+partitions the member still uses, and so acknowledges the ones it gave up: an eager member uses none at that time; a
+cooperative member gives up the partitions that its SyncGroup response lacks, and joins again.
 
 A member has its rebalance timeout to join after a 27, to sync after a join, and to give partitions up. A member that
 takes longer is removed, because others may wait for its partitions. (In Kafka a member may join again and again without

@@ -46,7 +46,7 @@ class Returning(msgspec.Struct, frozen=True):
     member_id: str
     value: ConsumerGroupMemberMetadataValue
     state: MemberState
-    """Of its former self."""
+    """The state of the member before the downgrade."""
 
 
 class DowngradePlan(msgspec.Struct, frozen=True):

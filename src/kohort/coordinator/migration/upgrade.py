@@ -46,10 +46,11 @@ class UpgradePlan(msgspec.Struct, frozen=True):
     generation: int
     """The last generation of the classic group: the members' epoch."""
     epoch: int
-    """The group epoch: higher if a generation was announced and lost (docs/decisions/0002). Then all are behind it."""
+    """The group epoch: higher if a generation was announced and lost (docs/decisions/0002). Then members' epochs are
+    lower."""
     members: Mapping[str, ConsumerGroupMemberMetadataValue]
     owned: Mapping[str, frozenset[TopicPartition]]
-    """What each member has."""
+    """The partitions of each member."""
     instances: Mapping[str, str]
     awaiting_sync: frozenset[str]
     is_settled: bool
@@ -129,7 +130,7 @@ def plan_upgrade(group: Group, topics: Topics, *, epoch: int, joiner: str | None
 
 
 def _subscription(group: Group, member: Member) -> ConsumerProtocolSubscription | None:
-    """By the protocol in use; of a member that has just given that up, by its first."""
+    """The subscription in the group's protocol, or in the first protocol of a member that no longer offers it."""
     names = member.protocol_names
     return subscription_of(member.metadata_of(group.protocol if group.protocol in names else names[0]))
 

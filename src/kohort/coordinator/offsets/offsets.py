@@ -1,6 +1,6 @@
 """Committed offsets: commit, fetch, delete, expiry (OffsetMetadataManager.java, KIP-211).
 
-Offsets are hard state only: a commit is a record, and what a fetch reads is the fold of the records.
+Offsets are hard state only: a commit is a record, and a fetch reads the result of applying all records.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _searched(text: str, names: tuple[str, ...], work: int | None) -> Found | No
 
 
 def _compiled(text: str) -> _Compiled | str:
-    """The compiled pattern, or what is wrong with it. RE2's wrapper would cache the last 128, however large."""
+    """The compiled pattern, or the reason why it is invalid. RE2's wrapper would cache the last 128, however large."""
     import re2  # many servers never see a pattern, and it is 2 MB of code
 
     options = re2.Options()

@@ -1,4 +1,4 @@
-"""Configs that clients may set on a topic or a group: what is known of each name, and typed values from their text.
+"""Configs that clients may set on a topic or a group: the definition of each name, and typed values from their text.
 
 A resource keeps only what was set on it, as text. The value in force is its own, else that of the server's setting for
 the name, else a constant. Names, types and bounds are Apache Kafka's if Kafka has the config.

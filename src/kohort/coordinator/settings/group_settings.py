@@ -120,7 +120,7 @@ GROUP_CONFIGS: dict[str, ConfigKey] = dict(
         )
     )
 )
-"""By name, in the order of the names."""
+"""The key is the config's name; the names are sorted."""
 
 
 def checked(

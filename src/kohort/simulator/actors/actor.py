@@ -38,7 +38,7 @@ class Actor:
     def any_broker(self) -> int:
         return self.process.config.broker_id + self.random.randrange(self.process.config.brokers)
 
-    # -- a process that may stand still
+    # -- a process that may be suspended
 
     def soon(self, delay: Millis, action: Callable[..., None], *arguments: Any) -> None:
         """Like World.after, but the call waits for the end of a pause, and is dropped at the end of the process."""

@@ -158,7 +158,7 @@ class ConsumerLedger:
             group.target_epoch = 0
             return
         epoch = value.assignment_epoch
-        is_former = name == MIXED and group.target_epoch == 0  # it continues with its generation as a classic group
+        is_former = name == MIXED and group.target_epoch == 0  # at the generation of the classic group
         if (name, epoch) in self._targets_made and not is_former:
             raise group.broken("an epoch has one target", f"{epoch} gets a second one")
         self._targets_made.add((name, epoch))

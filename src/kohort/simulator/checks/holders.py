@@ -30,7 +30,7 @@ class Holders:
         self.requests_come_twice = False
         """Set if requests may be duplicated: after a late copy two may hold a thing, with different tokens."""
         self._holding: dict[tuple[str, str], Holder] = {}
-        """By group and thing: the last holder."""
+        """The last holder of each thing of a group."""
         self._tokens: dict[tuple[str, str], int] = {}
 
     def begins(self, who: Holder, thing: str, token: int) -> None:

@@ -298,7 +298,7 @@ class Onlooker:
                         raise Violation.of(name, "no reply before durability", text)
 
     def _check_tombstones(self, broker: Broker) -> None:
-        """No offset goes without a reason: a request deleted it, or it expired."""
+        """No offset disappears without a reason: a request deleted it, or it expired."""
         if self._deleting or self._loading or self._moved:
             return
         for key, value in self.ledger.written:

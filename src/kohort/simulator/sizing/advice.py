@@ -136,8 +136,8 @@ def _hints(ask: Ask, ways: list[Way], best: Way) -> Iterable[str]:
     if best.paused_per_day_s > 0 and crashes > best.paused_per_day_s / 2:
         yield (
             "Most of it is crashes, and most of a crash is waiting for the session "
-            f"({best.crash.point.session_ms / 1000:g} s) to end: a shorter session costs less, down to what a member "
-            "may stand still without being taken for dead."
+            f"({best.crash.point.session_ms / 1000:g} s) to end: a shorter session costs less, but it "
+            "must be longer than any pause of a live member."
         )
     restart_s = best.deploy.point.restart_ms / 1000
     if best.static:

@@ -30,7 +30,7 @@ class Client:
     join_every_ms: Millis
     """The least time between two joins of a classic group."""
     first_record_ms: Millis
-    """From the committed positions of new partitions to their first record."""
+    """The time from fetching the committed offsets of new partitions to their first record."""
     positions_first: bool
     """It fetches the committed offsets of new partitions before it acknowledges them."""
     late_ms: Millis

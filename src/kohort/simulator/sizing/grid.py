@@ -99,7 +99,7 @@ def _partitions(wanted: int | str, members: int) -> int:
 
 
 def grid_of(values: Mapping[str, Any]) -> Grid:
-    """From lists (or single values) by name. Raises BadPoint."""
+    """A grid from lists (or single values) by name. Raises BadPoint."""
     for name in values:
         if name not in LISTS and name != "settings":
             raise BadPoint(f"{name}: a grid has {', '.join(LISTS)} and settings")
@@ -118,7 +118,7 @@ def grid_of(values: Mapping[str, Any]) -> Grid:
 
 
 def grid_in(path: Path) -> Grid:
-    """From a TOML or JSON file. Raises BadPoint, which names the file, and OSError."""
+    """A grid from a TOML or JSON file. Raises BadPoint, which names the file, and OSError."""
     text = path.read_text(encoding="utf-8")
     try:
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

@@ -23,7 +23,7 @@ from kohort.simulator.sizing.summary import Cost
 MEMBERS_OF_A_SHARD = (20, 100, 400, 2_000)
 """That are run, about."""
 SHARDS = (50, 200, 1_000, 4_000, 10_000)
-"""That are told of."""
+"""The changes that members learn of."""
 WAYS = ((EAGER, False), (CONSUMER, False), (CONSUMER, True))
 OWN = ("members", "partitions", "groups", "shards", "protocol", "assignor", "pushed", "pattern", "restarts_per_hour")
 OBSERVE_MS = 60_000
@@ -52,12 +52,12 @@ class Fleet:
 
     @property
     def restarts_per_s(self) -> float:
-        """Of members, over all groups."""
+        """Restarts of members per second, over all groups."""
         return self.groups * (self.deploys_per_day * self.members + self.crashes_per_day) / DAY_S
 
 
 class Rates(NamedTuple):
-    """Of a member in a second, or of a restart."""
+    """The cost of a member per second, or of one restart."""
 
     requests: float
     heartbeats: float
@@ -68,7 +68,7 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Of the whole fleet, on so many shards."""
+    """The load of the whole fleet on a number of shards."""
 
     shards: int
     members_of_a_shard: float
@@ -78,7 +78,7 @@ class Load:
     record_bytes_per_s: float
     cores: float
     shard_share: float
-    """Of one core, for one shard."""
+    """The share of one core that one shard needs."""
     state_bytes: float
     spread: float
     """Relative uncertainty of the processor time, from the samples."""
@@ -125,7 +125,7 @@ def _points(fleet: Fleet, protocol: str, pushed: bool) -> list[Point]:
 
 
 def plan(fleet: Fleet, costs: Iterable[Cost], shards: Sequence[int] = SHARDS) -> list[Line]:
-    """From the costs of the points of `points_of`, without ways that have no figures."""
+    """The lines of the plan, from the costs of the points of `points_of`; ways without figures are left out."""
     by_point = {cost.point: cost for cost in costs}
     lines = []
     for protocol, pushed in WAYS:
@@ -153,7 +153,7 @@ def _rates(cost: Cost) -> Rates:
 
 
 def _figures(cost: Cost) -> Rates:
-    """Of a whole run."""
+    """The rates over a whole run."""
     return Rates(cost.requests, cost.heartbeats, cost.records, cost.record_bytes, cost.cpu_ms / 1000)
 
 

@@ -113,7 +113,7 @@ class Point:
     commit_ms: Millis = 5_000
     """The interval of a member's commits (auto.commit.interval.ms)."""
     poll_ms: Millis = 100
-    """The work on the records of one poll; a member revokes and takes partitions only between polls."""
+    """The time spent on the records of one poll; a member revokes and takes partitions only between polls."""
     revoke_ms: Millis = 0
     """The revocation callback, without the commit."""
     start_ms: Millis = 0
@@ -220,7 +220,7 @@ def refuse(settings: Iterable[str], names: Iterable[str], why: str) -> None:
 
 
 def point_of(values: dict[str, Any]) -> Point:
-    """From names and values. Raises BadPoint."""
+    """A point from names and values. Raises BadPoint."""
     for name in values:
         if name not in FIELDS:
             raise BadPoint(f"{name}: there is no such setting; there are {', '.join(FIELDS)}")

@@ -64,7 +64,7 @@ class Cost:
 
     @property
     def cpu_share(self) -> float:
-        """Of one core, while it was measured."""
+        """The share of one core while the run was measured."""
         return self.cpu_ms / 1000 / self.measured_s
 
 

@@ -63,7 +63,7 @@ class Asked:
 
 
 Answer = tuple["Link", Asked, Any]
-"""A connection, a request that came by it, and the response."""
+"""A connection, a request received on it, and the response."""
 
 MAX_FRAME = 1_048_576
 

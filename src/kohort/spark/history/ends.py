@@ -36,7 +36,7 @@ class Ends:
 
     @classmethod
     def of(cls, table: pa.Table) -> Ends:
-        """From a table with the columns topic, partition, at (an instant), end. Raises ValueError if one is missing."""
+        """Ends from a table with the columns topic, partition, at (an instant), end. ValueError if one is missing."""
         missing = [name for name in COLUMNS if name not in table.column_names]
         if missing:
             raise ValueError(f"the log ends lack {', '.join(missing)}; they have {', '.join(table.column_names)}")

@@ -181,7 +181,7 @@ class _Analysed:
     rows: dict[str, int]
     findings: list[Finding]
     records: int
-    """Of the log, each counted once."""
+    """The number of records in the log, each counted once."""
 
 
 def _analyse_partition(store: Store, context: Context, work: tuple[int, Mapping[str, Sequence[str]]]) -> _Analysed:

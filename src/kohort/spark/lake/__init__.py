@@ -1,4 +1,4 @@
-"""From topics to a lake, exactly once: Parquet files in directories, a Delta table or an Iceberg table.
+"""Writes topics to a lake, exactly once: Parquet files in directories, a Delta table or an Iceberg table.
 
 The format of the Parquet lake gets no further features. For more features use Delta or Iceberg.
 

@@ -1,4 +1,4 @@
-"""From topics to a lake, exactly once, in a consumer group.
+"""Writes topics to a lake, exactly once, in a consumer group.
 
 A streaming query writes batches to a sink (`tables.py`), which takes each batch once although Spark repeats the last
 one after a crash. `row_shape.py` says what the records become. The group's offsets follow the checkpoint and never get

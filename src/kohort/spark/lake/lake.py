@@ -131,7 +131,7 @@ class Lake:
         return written
 
     def _sweep(self, batch: int) -> None:
-        """Delete the stages that earlier runs have left, of batches that are decided and published."""
+        """Delete the stages of earlier runs whose batches are decided and published."""
         for table in self._tables.values():
             stages = table / HIDDEN / self._writer
             for name in stages.names():

@@ -1,8 +1,8 @@
 """Compiles the kernels with numba, once a process has decoded enough records for that.
 
 Importing numba and compiling at the first use on a machine takes up to half a minute; the result is cached beside the
-module or in the user's cache directory. (The cache notices a change of `kernels.py` only, so all kernels are there.) So
-a process changes from plain Python to numba after WORTH_IT records, unless KOHORT_SPARK_DECODER is python or numba.
+module or in the user's cache directory. (The cache notices changes of `kernels.py` only, which has all kernels.) So a
+process changes from plain Python to numba after WORTH_IT records, unless KOHORT_SPARK_DECODER is python or numba.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kernels(NamedTuple):
 
 
 def gather(data: Any, begins: Any, sizes: Any, out: Any) -> Any:
-    """Copy the bytes of all places to `out`, one behind the other."""
+    """Copy the bytes of all places to `out`, one after the other."""
     at = 0
     for row in range(len(begins)):
         begin = begins[row]

@@ -1,7 +1,7 @@
 """Dumps of `__consumer_offsets`: Parquet files, and the segment files of a broker.
 
 - Parquet with the columns of Spark's Kafka source: key, value, partition, offset, timestamp. One task for each file.
-- Segments (`__consumer_offsets-12/00000000000000000000.log`): record batches, one behind the other. One task for each
+- Segments (`__consumer_offsets-12/00000000000000000000.log`): record batches, one after the other. One task for each
   directory, because a transaction can span segments: its records count if its marker is a commit. The directories of
   other topics beside them give the names of topic ids.
 

@@ -34,16 +34,16 @@ GENERATION = 30001  # kohort's own: the highest generation of a group's name
 # The columns of the arrays. A text takes two of them: where it begins, and its length.
 
 GROUP, SECOND = 0, 2
-"""Of a key: the group; the topic, the member or the regular expression."""
+"""Columns of a key: the group; the topic, the member or the regular expression."""
 KEY_PARTITION, KEY_STATUS, KEY_WIDTH = range(4, 7)
 
 OFFSET, LEADER_EPOCH, COMMIT_TIME, EXPIRE_TIME, METADATA = range(5)
 COMMIT_TOPIC_ID, COMMIT_WIDTH = 6, 7
-"""Of an offset commit."""
+"""Columns of an offset commit."""
 
 EPOCH, PREVIOUS_EPOCH, STATE, TIME, HASH, HAS_HASH = range(6)
 PROTOCOL_TYPE, PROTOCOL, LEADER, RECORD_WIDTH = range(6, 13, 2)
-"""Of any other record. Every number can be a hash, so HAS_HASH is UNSET if there is none."""
+"""Columns of any other record. Every number can be a hash, so HAS_HASH is UNSET if there is none."""
 
 OF_RECORD = 0
 MEMBER, INSTANCE, RACK, CLIENT, HOST, REGEX, ASSIGNOR, REBALANCE_TIMEOUT = range(1, 16, 2)

@@ -88,7 +88,7 @@ def _overview(page: Page, summary: HistorySummary, groups: pa.Table) -> None:
 
 
 def _clock(since: int, until: int) -> str:
-    """From when to when, behind a finding's details; empty if not known."""
+    """The period, shown after a finding's details; empty if not known."""
     if since < 0:
         return ""
     start, end = _day(since), _day(max(since, until))

@@ -35,7 +35,7 @@ class GroupRecords:
 
     @classmethod
     def of(cls, table: pa.Table, topic_names: Mapping[bytes, str]) -> GroupRecords:
-        """From a table of log records in any order; a repeated record counts once. `topic_names` are by topic id."""
+        """The records of a table in any order; a repeated record counts once. `topic_names` are by topic id."""
         status, log = dense(table.column("status")), dense(table.column("log_offset"))
         rows = np.flatnonzero((status == READ) | (status == TOMBSTONE))
         table = table.take(pa.array(rows[np.unique(log[rows], return_index=True)[1]]))

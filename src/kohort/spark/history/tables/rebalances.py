@@ -1,9 +1,9 @@
 """Rebalances: when the partitions of a group were assigned again, how long that took, and how many moved.
 
-For a classic group the log has the end of a rebalance, the record with the leader's assignment, whose `state_time` is
-when all members had joined; the only trace of the time before is the pause in the group's commits. For a group of the
-consumer protocol the log has the record that raises the epoch, and for each member a record when it has reached that
-epoch. If the epoch is raised again before that, both raises belong to the same rebalance.
+For a classic group the log has only the end of a rebalance: the record with the leader's assignment. Its `state_time`
+is the time at which all members had joined. The only trace of earlier steps is the pause in the group's commits. For a
+group of the consumer protocol the log has the record that raises the epoch, and for each member a record when it has
+reached that epoch. If the epoch is raised again before that, both raises belong to the same rebalance.
 
 The records of groups are few, so this module reads them one by one, without partitions.
 """
@@ -44,7 +44,7 @@ class Rebalance:
     moved: int = 0
     """Partitions that moved to another member."""
     pause_ms: int = NOTHING
-    """From the group's last commit before it to the first commit after it."""
+    """The time from the group's last commit before the rebalance to the first commit after it."""
 
     @property
     def seen(self) -> int:
