@@ -5,7 +5,7 @@ times of one machine-wide clock. So the time at which a report arrives does not 
 
 The owner of a partition is the member that read it last. After an event, the group has settled when the members own
 even shares and have all read their partitions. The pause of a partition is the longest time without a record, minus the
-usual one. For a partition that has not moved, a pause counts if it is longer than all pauses of the quiet seconds
+usual interval. For a partition that has not moved, a pause counts if it is longer than all pauses of the quiet seconds
 before.
 """
 

@@ -54,7 +54,7 @@ async def work(given: argparse.Namespace) -> None:
 
 
 class Process:
-    """A worker's process, and what it was given last."""
+    """A worker's process, and its last assignment."""
 
     def __init__(self, number: int) -> None:
         self.number = number

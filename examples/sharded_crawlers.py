@@ -32,7 +32,7 @@ class Crawler:
         self.database.executescript(TABLES)
 
     def sites(self) -> dict[str, float]:
-        """What there is to crawl, with its weight; the group's leader asks."""
+        """The sites to crawl, with their weights; the group's leader calls this."""
         return {name: float(pages) for name, pages in self.database.execute("SELECT name, pages FROM sites")}
 
     def write(self, shard: Shard) -> bool:

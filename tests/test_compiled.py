@@ -19,7 +19,7 @@ SOURCE = str(Path(__file__).parents[1] / "src")
 
 
 def told(code: str, **environment: str) -> str:
-    """What another process prints."""
+    """The output of another process."""
     inherited = {name: value for name, value in os.environ.items() if name != "KOHORT_PURE"}
     return subprocess.run(
         [sys.executable, "-c", code],

@@ -2,8 +2,8 @@
 
 Runs random sequences of requests, and then every scenario of tests/coordinator/scenarios that a client can show,
 against Apache Kafka and against kohort, over plain sockets. Says what ran, what is the same and what differs, and
-fails for a difference that docs/differences.md does not explain, and for one that it explains and that is none any
-more. What a busy machine made too late to tell, and varied, is named at the end, and is no failure.
+fails for a difference that docs/differences.md does not explain, and for an explained difference that no longer occurs.
+A scenario that a busy machine delayed, with varying results, is named at the end and is no failure.
 """
 
 from __future__ import annotations

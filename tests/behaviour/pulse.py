@@ -1,8 +1,8 @@
 """How late a machine is: a request every 20 ms, beside a run, on a connection of its own.
 
-A run in real time shows the order of events only as long as nothing is later than the next event's distance. What the
-pulse measures is late for every thread here and in the server: its request waits for the CPU on both sides, and for
-the server's coordinator.
+A run in real time keeps the order of events only while every delay is shorter than the time to the next event. The
+pulse measures the delay of all threads here and in the server: its request waits for the CPU on both sides, and for the
+server's coordinator.
 """
 
 from __future__ import annotations

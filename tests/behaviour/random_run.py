@@ -3,7 +3,7 @@
 A sequence whose answers differ is played again, each time with longer waits, and if each time was late, at last alone.
 The difference is a finding only if it is there each time, and the last time nothing was late or all times showed the
 same answers. Then the sequence is made as short as possible: commands are left out as long as the rest still differs.
-What remains is printed as a scenario, with the seed.
+The remaining sequence is printed as a scenario, with the seed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Result:
 
 
 def run(class_path: str, number: int, first_seed: int, say: Say) -> tuple[list[str], list[str]]:
-    """What is found, in words, and the sequences for which it was too late to tell."""
+    """The findings as text, and the sequences that ran too late for a verdict."""
     seeds = range(first_seed, first_seed + number)
     ended: Counter[str] = Counter()
     kinds: Counter[str] = Counter()

@@ -3,7 +3,7 @@ differ.
 
 `not_run.txt` has a line for each file that a client cannot show: its name and the reason. `differences.txt` has an
 entry for each file in which Kafka and kohort differ: the ids of the differences in docs/differences.md, and each
-command whose answers are not the same, with both answers. With `varies` behind the ids, it has only the errors of both.
+command whose answers are not the same, with both answers. With `varies` after the ids, it has only the errors of both.
 `make peers-behaviour RECORD=yes` writes what they answer now; the ids are written by hand.
 """
 
@@ -78,7 +78,7 @@ class Difference:
         return tuple(frozenset(re.findall(r"error=(-?\d+)", " ".join(found[server]))) for server in SERVERS)
 
     def example(self) -> Difference:
-        """What is recorded of it where answers vary: the lines with errors."""
+        """The part that is recorded if answers vary: the lines with errors."""
         return Difference(self.command, tuple(line for line in self.lines if "error=" in line))
 
 

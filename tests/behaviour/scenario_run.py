@@ -58,9 +58,9 @@ class Outcome:
     found: dict[str, tuple[Difference, ...]] = field(default_factory=dict)
     """Differences by the scenario's name, known or not."""
     findings: list[str] = field(default_factory=list)
-    """What is not as it is known to be, in words."""
+    """Deviations from the known differences, as text."""
     too_late: list[str] = field(default_factory=list)
-    """Scenarios that were not as they are known to be, in runs that were too late to tell."""
+    """Scenarios that deviated from their known differences, in runs too late for a verdict."""
 
 
 _runs = count()

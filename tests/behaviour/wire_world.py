@@ -1,10 +1,10 @@
 """The commands of scenario files, over sockets: one world is one run of one file against one server.
 
-What the in-process world has at hand is made here: `advance` waits, scaled; `topics` creates, grows and deletes;
-`expire` waits for the server's own sweep; `resolved` for its look at the topics. Groups and topics carry a prefix on
-the server, so that runs do not meet, and member ids that a server made are called by the name of their client, so that
-answers of two servers can be compared. Commands may name ids, generations and epochs as they are in process (`id=i-1`,
-`gen=2`): they are sent as this server's. Every answer is printed under the command after which it came.
+Differences from the in-process world: `advance` waits, scaled; `topics` creates, grows and deletes; `expire` waits for
+the server's own sweep; `resolved` for its look at the topics. Groups and topics carry a prefix on the server, so that
+runs do not meet, and member ids that a server made are called by the name of their client, so that answers of two
+servers can be compared. Commands may name ids, generations and epochs as they are in process (`id=i-1`, `gen=2`): they
+are sent as this server's. Every answer is printed under the command after which it came.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class WireWorld(Commands):
         self._groups_of: dict[int, str] = {}
         self._probes = 0
         self._seen: set[str] = set()
-        """Names of topics that there are, or were."""
+        """Names of topics that exist or existed."""
         self._configured: dict[str, dict[str, str]] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._shared = shared

@@ -1,4 +1,4 @@
-"""A partition on the memory engine, with turns made by hand."""
+"""A partition on the memory engine; the test makes the turns."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_bytes_after_a_request_are_ignored(client: Connection) -> None:
 
 
 def test_hostile_bytes_end_their_own_connection_only(wire: Wire, client: Connection) -> None:
-    """Valid requests that are cut short, grown or changed in one byte, and random bytes behind a header."""
+    """Valid requests that are cut short, grown or changed in one byte, and random bytes after a header."""
     chance = random.Random(7)
     requests: list[tuple[Any, int]] = [
         (MetadataRequest(topics=None), 12),

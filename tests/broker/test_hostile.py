@@ -48,7 +48,7 @@ GARBAGE = b"\x0e" + bytes([0xFF] * 7)
 
 
 def forged(body: bytes, count: int, max_timestamp: int = START_MS) -> bytes:
-    """A batch whose header and checksum are right, whatever is behind it."""
+    """A batch with a valid header and checksum over arbitrary bytes."""
     covered = struct.pack(">hiqqqhii", 0, count - 1, START_MS, max_timestamp, -1, -1, -1, count) + body
     checksum = google_crc32c.value(covered)
     return struct.pack(">qiibI", 0, len(covered) + 9, 0, 2, checksum) + covered

@@ -4,7 +4,7 @@
     client = wire.connect()
     response = client.ask(MetadataRequest(topics=None), 9)
 
-Time stands still unless a test says otherwise (`wire.now`, `wire.advance`). Nothing is released before its turn is
+Time advances only when a test says so (`wire.now`, `wire.advance`). Nothing is released before its turn is
 committed, as in the server.
 """
 

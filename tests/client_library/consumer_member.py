@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848), driven by hand: each heartbeat is the test's, and so is what it owns."""
+"""A member of a consumer group (KIP-848), driven by the test: the test sends each heartbeat and sets its partitions."""
 
 from __future__ import annotations
 

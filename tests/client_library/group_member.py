@@ -1,4 +1,4 @@
-"""A member of a classic group, driven by hand: joins alone, leads, and takes the partitions that the test says."""
+"""A member of a classic group, driven by the test: it joins alone, leads, and takes the named partitions."""
 
 from __future__ import annotations
 

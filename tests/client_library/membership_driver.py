@@ -1,4 +1,4 @@
-"""Drives a membership without IO by hand: takes its actions, gives answers, and lets time pass.
+"""Drives a membership without IO: takes its actions, gives answers, and advances time.
 
 `MembershipDriver` leaves all actions to the test. `EventDriver` finds the coordinator and passes events on at once, as
 an AsyncMember does.

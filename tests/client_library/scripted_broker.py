@@ -178,7 +178,7 @@ def in_turn(*answers: Any) -> Any:
 
 
 def topic(name: str, *leaders: int) -> MetadataResponseTopic:
-    """A topic with a partition for each of these leaders; with one partition, which node 1 leads, if there are none."""
+    """A topic with one partition for each of these leaders; by default one partition, which node 1 leads."""
     return MetadataResponseTopic(
         error_code=0,
         name=name,

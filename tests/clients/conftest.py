@@ -1,5 +1,5 @@
 """A server for the clients' tests: one a module, with the module's SERVER settings. By default sessions are short, so
-that a killed member is missed quickly."""
+that the server removes a killed member quickly."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Member:
 
 
 class Crowd:
-    """The members of a group. What is said about them is said between two of their turns."""
+    """The members of a group. Statements about them hold between two of their turns."""
 
     def __init__(self, bootstrap: str, group: str, *topics: str, commits: bool = True) -> None:
         self._bootstrap, self._group, self._topics, self._commits = bootstrap, group, [*topics], commits

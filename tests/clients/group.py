@@ -24,7 +24,7 @@ SHORT_CONSUMER_SESSIONS = {
     "group_consumer_min_heartbeat_interval_ms": 100,
     "group_consumer_assignment_interval_ms": 0,
 }
-"""Settings of a server: a killed member of a consumer group is missed quickly."""
+"""Settings of a server: it removes a killed member of a consumer group quickly."""
 OWN_WORKER = (sys.executable, str(Path(__file__).with_name("worker.py")))
 
 

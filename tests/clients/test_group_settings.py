@@ -39,7 +39,7 @@ def wait_for_members(kohort: Callable[..., str], group: str, count: int) -> None
 
 
 def short_sessions(kohort: Callable[..., str], group: str) -> None:
-    """So that a member that was killed is missed soon."""
+    """Shorten the sessions, so that the server removes a killed member quickly."""
     kohort(
         *("configs", group),
         *("--set", "consumer.session.timeout.ms=3000", "--set", "consumer.heartbeat.interval.ms=1000"),

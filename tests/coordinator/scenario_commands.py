@@ -54,7 +54,7 @@ def null_of(text: str | None) -> str | None:
 
 
 class Name:
-    """What a client knows."""
+    """The state of a client."""
 
     def __init__(self, name: str) -> None:
         self.name = name

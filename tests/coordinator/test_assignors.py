@@ -182,7 +182,7 @@ def test_no_move_could_be_taken_back(group: GroupSpec, data: st.DataObject) -> N
 
 
 def test_a_newcomer_gets_partitions_of_many_topics() -> None:
-    """Three partitions move from twelve members that have one of each topic; they belong to three topics."""
+    """Three partitions of three topics move from twelve members that have one partition of each topic."""
     names = " ".join(f"t{n}" for n in range(1, 5))
     topics = " ".join(f"t{n}=12" for n in range(1, 5))
     group = group_of(topics, "\n".join(f"{member} {names}" for member in "ABCDEFGHIJKL"))

@@ -112,7 +112,7 @@ class Consumer:
 
     def request(self) -> tuple[ConsumerGroupHeartbeatRequest, int]:
         """The next heartbeat and its version."""
-        # The coordinator would believe a client that reports its partitions before it has taken its last assignment.
+        # The coordinator would accept a report of partitions from before the client took its last assignment.
         says_all = self.epoch == 0 or (self.says_all and self.uses == self.assigned)
         owned = None
         if says_all or (self.says_owned and self.uses == self.assigned):

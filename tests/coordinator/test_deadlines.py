@@ -25,7 +25,7 @@ def test_they_come_up_when_they_are_due(moves: list[tuple[str, int | None, int, 
             timers.clear(key)
             plain.pop(key, None)
         elif postpones:
-            # Whoever has kept it, maybe since before it was cleared, moves what is armed, and nothing else.
+            # A kept deadline, even one kept since before it was cleared, postpones only an armed deadline.
             is_later = timers.get(key) is not None and now + when >= plain[key]
             if key in kept and kept[key].postpone(now + when):
                 assert is_later

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Place:
-    """The commits of one partition by one member. Its first base is what the server said was committed: a value that
-    was served must not be lost either."""
+    """The commits of one partition by one member. Its first base is the committed offset that the server returned: a
+    value that was served must not be lost either."""
 
     generation: int
     last: int
@@ -25,8 +25,8 @@ class Place:
     open: set[int] = field(default_factory=set)
     """Sent and not answered."""
     unsure: dict[int, int] = field(default_factory=dict)
-    """Failed, so perhaps in effect; and the highest that had been sent by then. An acknowledged commit that was sent
-    later has certainly arrived after it."""
+    """Failed commits, which may have taken effect, and the highest commit that had been sent by then. An acknowledged
+    commit that was sent later has certainly arrived after it."""
 
     def next(self) -> int:
         self.sent += 1

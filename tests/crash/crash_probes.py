@@ -1,4 +1,4 @@
-"""Two wire clients of our own beside the real ones, each a thread that outlives the server's crashes.
+"""Two wire clients of our own beside the real ones, each a thread that survives the server's crashes.
 
 `Churn` is a member that joins, syncs, commits and leaves over and over, so that crashes hit every step of a rebalance:
 a generation that was answered is never given again, an assignment that was answered is still there after a restart.

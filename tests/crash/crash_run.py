@@ -392,7 +392,7 @@ class Run:
             row = db.execute("SELECT sum(end_offset), sum(size) FROM logs").fetchone()
         self.figures.log_records, self.figures.log_bytes = row
 
-    # -- what came of it
+    # -- the result
 
     def told(self) -> str:
         """The figures, in lines."""

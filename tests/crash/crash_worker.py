@@ -1,8 +1,8 @@
 """A process with one confluent-kafka consumer a group, each committing as fast as its rate allows, without waiting.
 
 Started by `crash_clients.py`. Reads commands as lines on stdin and answers on stdout with JSON: `report N` is answered
-with all that its members know, `pause` and `resume` stop and start commits, `killed` starts the measurement of the
-server's outage anew. Ends with its stdin.
+with the state of all its members, `pause` and `resume` stop and start commits, `killed` restarts the measurement of the
+server's outage. The process ends when its stdin ends.
 
 The committed offsets are arbitrary numbers; the topic is empty, and no member reads it. A member continues from
 the committed offset, so the offsets rise in each partition under every owner.
@@ -178,7 +178,7 @@ class Member:
     # -- what it tells
 
     def generation(self) -> int:
-        """Or the member epoch. librdkafka has it in the metadata for transactional producers, behind a magic word."""
+        """The generation or member epoch, after a magic word in librdkafka's metadata for transactions."""
         metadata = self.consumer.consumer_group_metadata()
         data = bytes(metadata) if metadata is not None else b""
         return int(struct.unpack_from("=i", data, 7)[0]) if data.startswith(b"CGMDv2:") else -1

@@ -2,7 +2,7 @@
 
 A drawn batch is written here, field by field, with marks in its header and in its records; compressed or not. The
 mutations change the records before they are compressed, the compressed bytes, the header, or several batches in a
-row. In most cases length and checksum are corrected afterwards; otherwise no check behind them would ever run. Bombs
+row. In most cases length and checksum are corrected afterwards; otherwise no later check would ever run. Bombs
 are batches that are small and would be large.
 """
 
@@ -136,7 +136,7 @@ def packed(codec: int, data: bytes, chance: random.Random) -> bytes:
 
 @cache
 def bombs() -> tuple[tuple[int, bytes, int], ...]:
-    """Codec, compressed bytes, and what they expand to: each a few kilobytes that would be many megabytes."""
+    """Codec, compressed bytes, and their size when expanded: a few kilobytes would become many megabytes."""
     size = 24_000_000
     data = bytes(size)
     raw = bytes(cramjam.snappy.compress_raw(data[:6_000_000]))

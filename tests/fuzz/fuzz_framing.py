@@ -90,7 +90,7 @@ class FramingFuzz(Stream[tuple[bytes, list[bytes]]]):
 
 
 def reference(data: bytes) -> tuple[list[bytes], bool]:
-    """The whole frames, and True if the stream is unreadable behind them."""
+    """The whole frames, and True if the stream is unreadable after them."""
     frames = []
     while len(data) >= 4:
         length = int.from_bytes(data[:4], "big", signed=True)

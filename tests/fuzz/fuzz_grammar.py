@@ -59,7 +59,7 @@ def all_messages() -> list[tuple[type, int]]:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint, written here anew."""
+    """An unsigned varint, encoded without kohort's code."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

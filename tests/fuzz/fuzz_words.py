@@ -177,7 +177,7 @@ def _fitting(value: int, wire_type: str) -> int:
 
 
 def _add(values: list[Any], value: Any) -> None:
-    """The newest few, behind those that were there at first."""
+    """Keep the initial values and the newest few added ones."""
     if value not in values:
         values.append(value)
         if len(values) > 14:
@@ -185,7 +185,7 @@ def _add(values: list[Any], value: Any) -> None:
 
 
 def _versioned(chance: random.Random, cls: type) -> Any:
-    """Draws the bytes of an embedded message behind its version; a third of them are damaged."""
+    """Draws the bytes of an embedded message after its version; a third of them are damaged."""
 
     def drawn(words: Words) -> bytes:
         version = chance.choice((0, 1, 2, 3, 3))

@@ -1,4 +1,4 @@
-"""From rounds to what is shown: the best of them, tables, targets; the page in docs/ is what its JSON renders to."""
+"""From measured rounds to the page: best rounds, tables, targets; the page in docs/ is its rendered JSON."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """kcat, for python_driver.py: each command runs a kcat of its own.
 
-What a member holds, kcat tells on its standard error, a line a rebalance: "% Group g rebalanced (memberid m): assigned:
-t [0], t [1]"; with a cooperative assignor what is added or taken: "% Group g rebalanced: incremental revoke of 3
-partition(s) (memberid m, COOPERATIVE rebalance protocol): t [0], …".
+kcat prints a member's partitions to standard error, one line per rebalance: "% Group g rebalanced (memberid m):
+assigned: t [0], t [1]"; with a cooperative assignor, the added or revoked partitions: "% Group g rebalanced:
+incremental revoke of 3 partition(s) (memberid m, COOPERATIVE rebalance protocol): t [0], …".
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def moves_no_more_than_it_must(stage: Stage) -> None:
 
 
 def comes_back(protocol: str) -> Feature:
-    """Static: a member that goes and comes back has what it had, and the other was not disturbed."""
+    """A static member that leaves and returns has its partitions again, and the other member keeps its own."""
 
     def feature(stage: Stage) -> None:
         name = f"static-{protocol}"

@@ -85,8 +85,8 @@ def write(
     programs: Mapping[tuple[str, str], tuple[str, list[Outcome]]],
     missing: Mapping[str, Iterable[str]],
 ) -> None:
-    """`programs`: their title and what they show, with a version and the outcomes of their tests, which are none where
-    they were not run; `missing`: the tools that this machine lacks, and what was not run for it."""
+    """`programs`: their title and purpose, with a version and the outcomes of their tests (none if not run); `missing`:
+    the tools that this machine lacks, and the parts that were not run because of it."""
     notes = Notes()
     lines = ["# Clients", "", *_wrapped(_introduction(missing)), "", _last_run(), ""]
     for section, features in FEATURES.items():

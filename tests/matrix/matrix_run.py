@@ -132,7 +132,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Notes what became of a cell or program, with the first line of what it says."""
+    """Notes the outcome of a cell or program, with the first line of its message."""
     properties = dict(item.user_properties)
     failure = call.excinfo
     if "matrix" not in properties or (call.when != "call" and failure is None):

@@ -38,7 +38,7 @@ SETTINGS = {
     "group_consumer_min_heartbeat_interval_ms": 200,
     "group_consumer_heartbeat_interval_ms": 500,
 }
-"""A member that is killed is missed soon."""
+"""The server removes a killed member quickly."""
 MEMBER = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}
 
 
@@ -78,7 +78,7 @@ class Driver:
         return self._process.poll() is None
 
     def ask(self, do: str, **what: Any) -> Any:
-        """What the client answered. AssertionError where it failed or was silent."""
+        """The client's answer. AssertionError where it failed or was silent."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **what}) + "\n")

@@ -96,7 +96,7 @@ class Forks:
 
 
 def seen_by(catcher: str, task: Mapping[str, Any]) -> str | None:
-    """What a scenario or the simulator sees."""
+    """The finding of a scenario or of the simulator."""
     if catcher.endswith(".txt"):
         return seen_by_scenario(catcher)
     if not catcher.startswith("simulator of "):

@@ -26,7 +26,7 @@ OF_A_FUNCTION = 0x1 | 0x2
 
 
 def functions() -> Functions:
-    """All functions of kohort that there are."""
+    """All functions of kohort."""
     found: Functions = {}
     for thing in gc.get_objects():
         if type(thing) is FunctionType and thing.__code__.co_filename.startswith(str(KOHORT)):

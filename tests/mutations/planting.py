@@ -1,4 +1,4 @@
-"""A bug to plant, and the process that plants it and looks who catches it (catcher.py)."""
+"""A bug to plant, and the process that plants it and runs its catchers (catcher.py)."""
 
 from __future__ import annotations
 

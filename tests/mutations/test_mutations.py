@@ -2,7 +2,7 @@
 
 Each bug changes one or two lines, in memory, in a process of its own (a fork of catcher.py). Every catcher that is
 named has to see it: a scenario, a test, or the simulator with the seed that seeds.txt records. `make test-slow`
-searches seeds anew. Without a bug no catcher sees anything. When code moves, the texts here move with it.
+searches new seeds. Without a bug no catcher sees anything. When code moves, the texts here move with it.
 """
 
 from __future__ import annotations

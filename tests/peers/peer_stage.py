@@ -295,7 +295,7 @@ class Stage(WireCommands):
         self._actors.pop(words[0]).connection.close()
 
     def do_hear(self, words: list[str], options: Options) -> None:
-        """`hear a 500`: heartbeats until the answer has this interval: then its group's configs are in force."""
+        """`hear a 500`: heartbeats until the answer has this interval: the group's configs are in force."""
         actor, interval_ms = self._actor(words[0]), int(words[1])
         wait_for(lambda: self._beat(actor, {}).heartbeat_interval_ms <= interval_ms, "the interval stays as it was")
 

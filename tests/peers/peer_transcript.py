@@ -1,6 +1,6 @@
 """A sequence with its answers: a file in sequences/.
 
-A line that begins at the margin is a command or a comment. The indented lines behind a command are the answer that both
+A line that begins at the margin is a command or a comment. The indented lines after a command are the answer that both
 servers give; where they differ, each has its own, and a comment before the command says why:
 
     # departs stale-epoch: a lost answer costs nobody its place
@@ -27,7 +27,7 @@ class Step:
 
 
 def parse(text: str) -> list[Step]:
-    """The lines at the margin, with what is recorded behind them."""
+    """The commands at the margin, with their recorded answers."""
     steps: list[Step] = []
     for line in text.splitlines():
         if not line.startswith(INDENT):

@@ -1,4 +1,4 @@
-"""Fencing tokens on Apache Kafka, whose generations begin anew: numbered in a compacted topic they never regress."""
+"""Fencing tokens on Apache Kafka, whose generations restart at 1: a compacted topic keeps them growing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A broker of a few lines, for tests of the edge alone: the frame is the command.
 
 anything else     answered with itself
-\\0\\1N           a "Fetch" (its API key is what the edge looks at): answered with N bytes, in pieces
+\\0\\1N           a "Fetch" (the edge reads only its API key): answered with N bytes, in pieces
 park              parked; what follows on the connection waits behind it
 wake              answered with itself, and all parked requests are answered with "woken"
 write             answered with itself, after an operation was committed

@@ -1,7 +1,7 @@
 """The example's assignor, installed beside kohort: a server finds it by its entry point, and a group uses it.
 
-What `pip install` leaves behind is a package and the description of its distribution; so much is put into a folder of
-the path here, and nothing is downloaded.
+The test puts the package and its distribution's metadata into a folder of the path, as `pip install` does. It downloads
+nothing.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ SEEN_AS = {
         (),
     ),
 }
-"""The bug, by its name in tests/mutations, the promises that it may break, and who has to take part."""
+"""The bug, by its name in tests/mutations, the promises that it may break, and the actors that it needs."""
 
 
 @pytest.mark.timeout(300)

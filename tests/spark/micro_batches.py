@@ -139,7 +139,7 @@ class Running(threading.Thread):
 
 
 def until(condition: Callable[[], Any], what: str = "", seconds: float = 60) -> Any:
-    """What the condition returned when it held."""
+    """The result of the condition when it was true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"never: {what or condition}"

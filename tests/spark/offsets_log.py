@@ -1,7 +1,7 @@
 """A made-up `__consumer_offsets` log: groups at work, and troubles whose place and time are known.
 
-All of it follows from a seed. `Log.table` is what Spark's Kafka source would give, `Log.ends` where the topics' logs
-ended.
+All of it follows from a seed. `Log.table` has the rows of Spark's Kafka source, `Log.ends` the ends of the topics' logs
+over time.
 """
 
 from __future__ import annotations

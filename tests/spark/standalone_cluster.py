@@ -1,7 +1,7 @@
 """A standalone Spark cluster from the PyPI package: a master, a worker, executors in processes of their own.
 
-Its Python has what kohort needs and not kohort: `python -S` with the packages' folder on the path, where the link to a
-checkout (`pip install -e`) does not count. So kohort is what the job brings along, as on machines of others.
+Its Python has kohort's dependencies, but not kohort: `python -S` with the packages' folder on the path, where the link
+to a checkout (`pip install -e`) does not count. So the job must bring kohort along, as on a real cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START_S = 60.0
 
 
 def zip_of_kohort(path: Path) -> Path:
-    """What `--py-files` takes: as a wheel of kohort is."""
+    """An archive for `--py-files`, with the layout of kohort's wheel."""
     with zipfile.ZipFile(path, "w") as archive:
         for source in sorted(SOURCES.rglob("*")):
             if source.is_file() and "__pycache__" not in source.parts:

@@ -79,7 +79,7 @@ def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytes
     assert "24 runs in" in result.stderr
     assert str(lake / "report.html") in result.stderr
 
-    # Elsewhere than on a local path too; and what was told is told where the report cannot be written.
+    # The place may be an address; if the report cannot be written, the summary is printed all the same.
     monkeypatch.setattr(pipeline_simulate, "simulate", lambda *_, **__: table)
     place = f"file://{tmp_path}/address"
     result = kohort(*size, "--to", place)

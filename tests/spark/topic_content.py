@@ -1,4 +1,4 @@
-"""What topics contain: read by a plain consumer, and deleted as retention does."""
+"""The contents of topics: read by a plain consumer, and deleted as retention does."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def log_bases(directory: Path) -> list[int]:
 
 
 def alter(directory: Path, *scripts: str) -> None:
-    """What another program does to the database."""
+    """Change the database as another program would."""
     with closing(sqlite3.connect(directory / FILE_NAME)) as db:
         for script in scripts:
             db.executescript(script)

@@ -60,7 +60,7 @@ def test_a_bomb_takes_no_more_memory_than_the_limit(codec: int) -> None:
 @pytest.mark.parametrize("codec", REAL)
 def test_truncations_are_refused(codec: int) -> None:
     packed = compress(codec, b"some text, some more text, some text " * 100)
-    # An xerial stream has no end mark: cut behind its header, it is a whole one of no blocks.
+    # An xerial stream has no end mark: cut after its header, it is a whole stream of no blocks.
     borders = {16} if codec == SNAPPY else set()
     for cut in set(range(len(packed))) - borders:
         with pytest.raises(ProtocolError):

@@ -1,5 +1,5 @@
-"""Requests of real clients, read and written back identically: golden/requests.json, which `make peers-clients` makes
-of what its relays hear (tests/matrix/matrix_golden.py)."""
+"""Requests of real clients, read and written back identically: golden/requests.json, which `make peers-clients` writes
+from the requests that its relays record (tests/matrix/matrix_golden.py)."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class Broker:
                 self._handle(connection, frame)
 
     def _shut_down(self) -> None:
-        """Answer the parked requests, and take no more."""
+        """Answer the parked requests, and take no more requests."""
         state = self._state
         self._stopping = True
         for connection in self._connections.values():

@@ -1,4 +1,4 @@
-"""What handlers see: configuration, nodes, topics, shards, and the turn that is being built.
+"""The state that handlers see: configuration, nodes, topics, shards, and the turn that is being built.
 
 topics      topics and their partitions; each operation is a record of the metadata log (topics/topic_store.py)
 groups      the shards of the group coordinator (group_shards.py)

@@ -55,7 +55,7 @@ class DemoFailed(RuntimeError):
 
 
 FAILURES = (DemoFailed, ServerFailed, HandoverFailed, IngestFailed, JavaMissing, KafkaError)
-"""What `run` raises for failures other than bugs of the demo."""
+"""The exception that `run` raises for failures other than bugs of the demo."""
 
 
 def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
@@ -326,7 +326,7 @@ class Story:
         for arguments in then:
             self._screen.command(f"{kohort} {arguments}")
         if not keep:
-            self._screen.say("With --keep the demo leaves its data for you to look at.")
+            self._screen.say("With --keep the demo keeps its data, so that you can inspect it.")
 
 
 @contextmanager

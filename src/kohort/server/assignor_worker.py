@@ -40,7 +40,7 @@ def write_frame(stream: IO[bytes], message: msgspec.Struct) -> None:
 
 
 def read_frame(stream: IO[bytes], kind: type[T]) -> T | None:
-    """None at the end of the stream. Raises msgspec.MsgspecError for what is no such message."""
+    """None at the end of the stream. Raises msgspec.MsgspecError for an invalid message."""
     head = stream.read(4)
     if len(head) < 4:
         return None

@@ -90,7 +90,7 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """What `Inflow` counts for this connection, without the frames that the turn loop has taken."""
+        """The bytes that `Inflow` counts for this connection, without the frames that the turn loop has taken."""
         return self.partial + self._queue_bytes + self.waiting_bytes
 
     @property

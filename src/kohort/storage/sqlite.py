@@ -103,7 +103,7 @@ class SqliteStorage:
         self._rows = BatchRows(self._file, self._logs)
         self._purges = self._load_purges()
         if wal.commit_ends and wal.lost(replayed_frames(self.path.with_name(FILE_NAME + "-shm"))):
-            raise self._file.damaged("its write-ahead log has a bad frame, and synced commits behind it")
+            raise self._file.damaged("its write-ahead log has a bad frame, and synced commits after it")
         if self._file.version < FORMAT_VERSION:
             self._db.executescript(f"BEGIN IMMEDIATE; {GATHERED_SCHEMA} COMMIT;")
         self._gathered = self._load_gathered()

@@ -134,7 +134,7 @@ def find_time(header: HeaderFields, data: bytes, wanted: int | None, first_offse
                 continue
             step, _ = read_varint(data, place)
             if not 0 <= step <= header.last_offset_delta or not ~_INT64_MAX <= timestamp <= _INT64_MAX:
-                raise CorruptBatch(f"a record at {timestamp}, {step} behind the first offset")
+                raise CorruptBatch(f"a record at {timestamp}, {step} after the first offset")
             offset = header.base_offset + step
             if offset < first_offset:
                 continue

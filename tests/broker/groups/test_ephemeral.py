@@ -1,4 +1,4 @@
-"""Members and groups that come and go by the thousand. What is counted is operations, records and rebalances, not time.
+"""Members and groups that come and go by the thousand. The tests count operations, records and rebalances, not time.
 
 A Worker does what a client does: it joins with two requests, syncs, and rejoins when it is told to. The world's clock
 moves in steps, and at each step the workers look at what they were answered.

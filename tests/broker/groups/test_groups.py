@@ -70,7 +70,7 @@ def test_an_outage_of_an_hour_removes_no_member(client: Connection, wire: Wire) 
 
 @pytest.mark.conformance("R6")
 def test_time_is_what_the_broker_is_told(client: Connection, wire: Wire) -> None:
-    """The test's clock stands still and jumps: sessions, rebalances and expiry use no other clock."""
+    """Only the test moves the clock: sessions, rebalances and expiry use no other clock."""
     joined = stable(client)
     for _ in range(100):
         wire.step()
@@ -97,7 +97,7 @@ def test_a_join_on_a_closed_connection_is_abandoned(client: Connection, wire: Wi
 def test_w5_a_leave_behind_a_parked_join_counts_although_the_client_closes(
     client: Connection, wire: Wire, left: bool
 ) -> None:
-    """Clients that close while they join send LeaveGroup behind it, and wait for neither answer."""
+    """A client that closes while it joins sends LeaveGroup after its JoinGroup, and waits for neither answer."""
     other, closing = wire.connect(), wire.connect()
     member = stable(client).member_id
     client_id = closing.ask(join_request(), 4).member_id

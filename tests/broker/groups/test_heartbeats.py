@@ -442,7 +442,7 @@ def test_heartbeats_are_answered_at_once() -> None:
 
 
 def test_a_heartbeat_learns_that_another_session_has_ended() -> None:
-    """Nothing arrives in between, and what came of the last heartbeat counts no more."""
+    """No other request arrives in between, and the cached answer to the last heartbeat is no longer valid."""
     history = History()
     history.do(*WORKS, *[("heartbeat", 1, "g", "", 4, 2, False), ("advance", 6_000)] * 6)
     history.compare()

@@ -1,4 +1,4 @@
-"""Held heartbeats at the broker: whose may be held, what ends the wait, and what one costs (the rest: scenarios)."""
+"""Held heartbeats at the broker: which clients get them, what ends a hold, and its cost (scenarios test the rest)."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ hard state is then. Each write of SQLite appends to that log (a frame's header, 
 write leaves a prefix of it, and a torn write a prefix that ends within a frame. A broker that starts on it must know
 exactly what the last whole commit left: nothing that was acknowledged is lost, and no part of a commit is there.
 
-A checkpoint writes elsewhere, into the database, page by page. A crash in its midst leaves some pages old and some
-new, one perhaps half; the log is whole then, and must make up for it.
+A checkpoint writes page by page into the database. A crash during a checkpoint leaves some pages old, some new, and
+maybe one torn; the log is whole then, and recovery must restore them from it.
 
 Damage, unlike a torn write, hits what was synced. The start is refused or a batch is, or the damage does no harm; a
 state that never was is never served. A damaged last commit is the exception, since it looks like a torn one (see
@@ -82,7 +82,7 @@ class Story:
         storage = Recorded(directory)
         wire = Wire(storage, **SETTINGS)
         self.base = world_of(wire)
-        """Before its first commit; of a database of its own, after it."""
+        """The world before the first commit or, for a database of its own, after it."""
         storage.worlds = [self.base for _ in storage.ends]
         storage.world = lambda: world_of(wire)
         work(wire)
@@ -242,7 +242,7 @@ def test_a_crash_in_a_checkpoint_at_any_page(story: Story, place: Path) -> None:
 
 
 def test_a_crash_while_the_log_begins_anew(story: Story, sequel: Story, place: Path) -> None:
-    """After a checkpoint SQLite writes new frames over the old ones: those behind them are of the former round."""
+    """After a checkpoint SQLite overwrites old frames with new ones; later frames are from the previous round."""
     assert sequel.database == story.checkpointed
     assert len(sequel.wal) < len(story.wal)
     for frame in range(WAL_HEADER, len(sequel.wal) + 1, FRAME):
@@ -288,7 +288,7 @@ def test_a_mark_of_a_commit_that_became_0_is_noticed(story: Story, place: Path) 
 
 
 def remarked(wal: bytes, header: int, mark: int) -> bytes:
-    """The log with another mark in a frame, and with the checksums that this makes, there and behind it."""
+    """The log with another mark in a frame, and with matching checksums in this and the following frames."""
     data = bytearray(wal)
     order = ">" if data[3] & 1 else "<"
     sums = struct.unpack_from(">II", data, header - FRAME + 16)

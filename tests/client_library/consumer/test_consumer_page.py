@@ -76,7 +76,7 @@ async def test_the_program(page: dict[str, Any], cluster: Cluster, capsys: pytes
 
 @pytest.mark.usefixtures("orders")
 async def test_positions_outside_of_the_log(page: dict[str, Any], cluster: Cluster) -> None:
-    """One was never committed, one has been deleted, one is behind the end."""
+    """One position was never committed, one has been deleted, and one is after the log's end."""
     for partition in range(4):
         cluster.produce("orders", partition, [NewRecord(None, b"v", 0)] * 25)
         delete_records(cluster, "orders", partition, 20)

@@ -247,7 +247,7 @@ def test_after_a_held_heartbeat_the_next_one_goes_out_at_once() -> None:
 def test_a_lease_ends_with_the_rebalance_timeout() -> None:
     """Heartbeats keep a session alive while the group rebalances, but a member that does not rejoin loses its
     place."""
-    driver = stable(session_timeout_ms=10_000, rebalance_timeout_ms=20_000)  # undisturbed until 0, for all it knows
+    driver = stable(session_timeout_ms=10_000, rebalance_timeout_ms=20_000)  # certain of its ownership until 0
     for news in ([LetGo], [], [], [], []):
         driver.heartbeat(27)
         driver.take(*news)

@@ -1,4 +1,4 @@
-"""Records out of fetched bytes: gaps, cuts, markers, damage. The position never stands still on a whole batch."""
+"""Records out of fetched bytes: gaps, cuts, markers, damage. The position always passes a whole batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, retries and patience, against scripted brokers."""
+"""Addresses, retries and their limits, against scripted brokers."""
 
 from __future__ import annotations
 

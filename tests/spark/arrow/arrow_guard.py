@@ -1,7 +1,7 @@
 """Runs the compiled decoder over damaged batches with every buffer at the end of readable memory.
 
 `arrow_guard.py FIRST LAST` takes the seeds from FIRST to LAST; `arrow_guard.py beyond` reads a byte too far on purpose.
-The kernel ends a process that touches the page behind a buffer, so to come to the end is the proof.
+The kernel ends a process that touches the page after a buffer, so a run that completes is the proof.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _free: dict[int, list[np.ndarray[Any, Any]]] = {}
 
 
 def guarded(size: int) -> np.ndarray[Any, Any]:
-    """Bytes whose end is the end of a page, with a page behind it that nobody may touch."""
+    """Bytes whose end is the end of a page, followed by a page without access."""
     pages = -(-size // PAGE)
     memory = mmap.mmap(-1, (pages + 1) * PAGE)
     array = np.frombuffer(memory, np.uint8)

@@ -32,7 +32,7 @@ records = st.builds(NewRecord, some_bytes, some_bytes, st.integers(-1, 2**50), s
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[bytes]:
-    """A log: batches of every kind behind each other, with gaps in and between them."""
+    """A log: batches of every kind in sequence, with gaps in and between them."""
     log, offset = [], draw(st.integers(0, 2**40))
     for content in draw(st.lists(st.lists(records, min_size=1, max_size=12), min_size=1, max_size=5)):
         deltas = sorted(draw(st.sets(st.integers(0, 40), min_size=len(content), max_size=len(content))))

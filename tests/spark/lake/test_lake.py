@@ -79,7 +79,7 @@ class Run:
 
 
 def seen_in(directory: Path) -> Counter[str]:
-    """What a reader counts."""
+    """The rows that a reader counts."""
     found = data_files([f.path for f in LocalDirectory(directory).files()])
     return Counter((directory / name).read_text() for name in found)
 

@@ -193,7 +193,7 @@ def test_partitions_refused_to_tasks_are_not_committed_before_the_member_learns_
     a_goes_on.set()
     until(lambda: unfinished(tmp_path / "a") is None and committed(cluster) > 0)
     until(lambda: not a.leaving)
-    # What a's tasks were refused is b's, from where it stood: if b ends now, nothing is skipped.
+    # b reads the ranges refused to a's tasks from their start: if b ends now, nothing is skipped.
     there = cluster.committed("g", leaving)
     assert {place: there[place].offset for place in leaving if place in there} == dict.fromkeys(leaving, 0)
     b_goes_on.set()

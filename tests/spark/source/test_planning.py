@@ -78,7 +78,7 @@ def test_an_end_without_a_stored_start_is_not_used_as_a_start() -> None:
 
 
 def test_reading_continues_at_the_end_of_a_truncated_log_with_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    """An unclean election has cut it. Read from the beginning, everything would be read twice."""
+    """An unclean election has truncated the log. Reading from the beginning would read everything twice."""
     logs = Logs({("t", 0): 95})
     with pytest.raises(DataLoss, match="t-0 ends at offset 95, below 100, which the query has reached"):
         reader(logs).latestOffset(json(t=100), ALL)

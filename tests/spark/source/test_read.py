@@ -58,7 +58,7 @@ class Log:
         return [FetchedPartition("t", 0, ErrorCode.NONE, self.end, self.end, 0, found, self._aborted(position))]
 
     def _aborted(self, position: int) -> tuple[tuple[int, int], ...]:
-        """Producer and first offset of the transactions that end behind the position."""
+        """Producer and first offset of the aborted transactions that end at or after the position."""
         return tuple((producer, first) for producer, first, last in self.aborted if last >= position)
 
 

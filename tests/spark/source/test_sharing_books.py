@@ -93,7 +93,7 @@ def test_where_it_begins() -> None:
     assert where_to_begin(at(12), (10, 15)) == 12  # somebody has read on, or set it so
     assert where_to_begin(at(30), (10, 15)) == 30
     assert where_to_begin(at(4), (10, 15)) == 4
-    [plain] = ranges_of({"t": {"0": 15}}).values()  # the checkpoint of a query that was no member
+    [plain] = ranges_of({"t": {"0": 15}}).values()  # the checkpoint of a query without a membership
     assert where_to_begin(at(4), plain) == 15
     assert where_to_begin(at(20), plain) == 20
     assert batch_reader({"t": {"0": 15}}) is None

@@ -189,7 +189,7 @@ def test_streams(spark: Any, base: dict[str, str], tmp_path: Path, name: str) ->
 def test_a_checkpoint_goes_from_one_to_the_other_and_back(
     spark: Any, base: dict[str, str], tmp_path: Path, first: str
 ) -> None:
-    """Three runs on one checkpoint, with new records between them: nothing twice, nothing left out."""
+    """Three runs on one checkpoint, with new records between the runs: no record is read twice or left out."""
     topic = f"moving-{first}"
     options = base | {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
     second = next(source for source in SOURCES if source != first)

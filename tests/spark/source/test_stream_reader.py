@@ -80,7 +80,7 @@ def test_only_what_spark_has_finished_is_committed(readers: Any, cluster: Cluste
 
 
 def test_an_available_now_run_ends_where_the_logs_ended_when_it_began(readers: Any, cluster: Cluster) -> None:
-    """And its last batch waits for no more records, however few it has."""
+    """Its last batch does not wait for more records, however few it has."""
     cluster.create_topic("t", 1)
     fill(cluster, 10)
     reader = readers(startingOffsets="earliest", minOffsetsPerTrigger="6", maxOffsetsPerTrigger="6")

@@ -1,7 +1,7 @@
 """Some members stand by: they get a topic's partitions only if no other subscriber of the topic is there.
 
-What is left is an ordinary group, and an assignor that kohort brings divides it. That is how most assignors of one's
-own can be written: say who may have what, and leave the division to one that is even and sticky already.
+The remaining members form an ordinary group, which one of kohort's assignors divides. Most custom assignors can be
+written in this way: decide which members may get a topic, and let an even, sticky assignor divide it.
 """
 
 from __future__ import annotations

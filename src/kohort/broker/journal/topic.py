@@ -5,7 +5,7 @@ story is a record: its key is the group and a slot, its value is JSON that any K
 compacted by these keys, which limits the stories of a group, and it has a retention.
 
 No decision of the broker depends on the journal. A record or batch that cannot be read is skipped and reported in the
-log. A start reads from the end of the topic, and no more than the journal may hold in memory.
+log. A start reads from the end of the topic, and stops at the journal's limit of memory.
 """
 
 from __future__ import annotations

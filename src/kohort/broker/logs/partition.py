@@ -129,7 +129,7 @@ class Partition:
     # -- appending
 
     def append(self, data: bytes, now: int, room: Room | None = None) -> Appended:
-        """Validate a client's batch, check its sequence and number it. `room` is what is left of its request's
+        """Validate a client's batch, check its sequence and number it. `room` is the unused part of its request's
         limits."""
         try:
             header = validate(data, self.settings, now, room)

@@ -173,7 +173,7 @@ def producer_ids_record(next_id: int) -> Record:
 
 
 def check_topic_name(name: str) -> str | None:
-    """What is wrong with a topic's name; None for a legal one. The rules are Kafka's."""
+    """The error in a topic's name; None if it is legal. The rules are Kafka's."""
     if not name:
         return "A topic's name must not be empty"
     if name in (".", ".."):

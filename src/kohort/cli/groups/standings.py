@@ -10,7 +10,7 @@ from kohort.cli.groups.wording import Document, client_of, plain
 
 @dataclass(slots=True)
 class Offender:
-    """What a client cost its group, over the stories shown."""
+    """The delays that a client caused in its group, over the stories shown."""
 
     name: str
     host: str

@@ -54,8 +54,8 @@ class LoopThread:
         return self._pid != os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T], closed: str) -> T:
-        """What `work` returns or raises, in the thread. An interrupt of the wait cancels the work. Raises Closed with
-        the text `closed`."""
+        """Run `work` in the thread; return or raise its outcome. Interrupting the wait cancels the work. Raises Closed
+        with the text `closed`."""
         with self._gate:
             if self._ended:
                 work.close()

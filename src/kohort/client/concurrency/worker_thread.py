@@ -35,7 +35,7 @@ class WorkerThread:
         return threading.current_thread() is self._thread
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """What `work(*args)` returns, or raises, in the thread. Raises Closed."""
+        """Run `work(*args)` in the thread; return or raise its outcome. Raises Closed."""
         if self._closed:
             raise Closed(f"{self._name} is closed")
         if self._thread is None:

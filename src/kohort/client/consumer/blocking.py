@@ -10,11 +10,11 @@
 What runs where. Each consumer has a thread with an event loop, in which a `GroupConsumer` lives and sends heartbeats
 whatever your code does. Calls may come from any thread. `on_assigned` and `on_revoked` run in a second thread of the
 consumer's, one at a time; they may block and call the consumer. `on_lost` runs in the loop's thread, at once, so it
-must return quickly. Nothing checks that your own code goes on: a member may take as long as it likes while no partition
-is to be given up.
+must return quickly. Nothing checks that your own code makes progress: a member may take any time while no partition is
+to be given up.
 
-The threads are daemons. At the interpreter's exit, open consumers leave their groups without `on_revoked`, since what
-it needs may be gone already. A child of fork does not have the threads; it needs consumers of its own.
+The threads are daemons. At the interpreter's exit, open consumers leave their groups without `on_revoked`, because the
+modules that it needs may be gone already. A child of fork does not have the threads; it needs consumers of its own.
 """
 
 from __future__ import annotations

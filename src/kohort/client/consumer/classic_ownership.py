@@ -1,10 +1,10 @@
-"""What a consumer of the classic protocol owns: see `client/consumer/ownership.py`.
+"""The partitions that a consumer of the classic protocol owns: see `client/consumer/ownership.py`.
 
 If all its assignors are cooperative, the member keeps its partitions while the group rebalances. It gives up what its
 next assignment leaves out and then rejoins, so that others get it (KIP-429). Otherwise it gives up everything before it
 rejoins. The assignor that the group chooses does not matter here: it is known only after the join.
 
-The order of the calls and what the subscription says follow Java's ConsumerCoordinator.
+The order of the calls and the subscription's contents follow Java's ConsumerCoordinator.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ClassicOwnership:
         if self._granted is not None:
             gone, new = frozenset(self._owned) - self._granted, self._granted - frozenset(self._owned)
             if gone:
-                self._rejoin_reason = "what was given up is free"
+                self._rejoin_reason = "given-up partitions are free"
                 return GiveUp(gone)
             self._granted = None
             if new:

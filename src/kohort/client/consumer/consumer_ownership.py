@@ -1,4 +1,4 @@
-"""What a consumer of KIP-848's protocol owns: see `client/consumer/ownership.py`.
+"""The partitions that a consumer of KIP-848's protocol owns: see `client/consumer/ownership.py`.
 
 The group names topics by id, the application by name. A broker may learn of a new topic later than the coordinator. So
 the member waits until it knows a topic's name; it owns the partitions meanwhile and does not use them.

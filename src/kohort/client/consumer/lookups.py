@@ -19,7 +19,7 @@ class Lookups:
         self._thread = WorkerThread(thread_name, cluster.close)
 
     async def run(self, call: Callable[[Cluster], T]) -> T:
-        """What `call(cluster)` returns or raises. Raises Closed."""
+        """The result or exception of `call(cluster)`. Raises Closed."""
         return await self._thread.run(call, self._cluster)
 
     async def names(self, topics: tuple[str, ...] | None) -> dict[bytes, str]:

@@ -9,9 +9,9 @@
         case Wait():    nothing to do until the next event
         case Over():    the membership has ended, with this error or with 0
 
-`ClassicOwnership` and `ConsumerOwnership` (KIP-848) differ in what the group does and not in what an application
-sees. The group assigns partitions to the consumer, and the consumer gives them up on request. The consumer finishes
-with a partition before another member gets it, unless the partition is lost.
+`ClassicOwnership` and `ConsumerOwnership` (KIP-848) differ inside the group and look the same to an application. The
+group assigns partitions to the consumer, and the consumer gives them up on request. The consumer finishes with a
+partition before another member gets it, unless the partition is lost.
 
 After every call the membership may have actions to carry out.
 """

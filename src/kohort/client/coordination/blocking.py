@@ -17,10 +17,10 @@ anywhere.
 Heartbeats in the background would keep a member whose own code hangs. So a member that does not call
 `ensure_active_group`, `wait_for_rejoin` or `poll` for `rebalance_timeout_ms` leaves the group, as Kafka's consumers do
 after `max.poll.interval.ms` (which is also their rebalance timeout): `on_lost` is called, and the next
-`ensure_active_group` joins anew. Time inside callbacks counts; time in which these calls wait does not.
+`ensure_active_group` joins again. Time inside callbacks counts; time in which these calls wait does not.
 
 The thread is a daemon. At the interpreter's exit, open coordinators leave their groups without `on_leave_prepare`,
-since what it needs may be gone already. A child of fork does not have the thread; it needs coordinators of its own.
+because its modules may be gone already. A child of fork does not have the thread; it needs its own coordinators.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class CallbackOrder:
                 self._error = event.error
 
     def step(self) -> Step:
-        """What is due now."""
+        """The callback that is due now."""
         if self._error is not None:
             return Failed(self._error)
         match self.membership.phase:
@@ -148,7 +148,7 @@ class CallbackOrder:
         self._prepare_due = False
 
     def join(self, protocols: Mapping[str, bytes], now: Millis) -> None:
-        """Ignored where the group has gone on meanwhile."""
+        """Ignored if the group has started another round."""
         offered = tuple(Protocol(name, metadata) for name, metadata in protocols.items())
         match self.membership.phase:
             case Phase.OUTSIDE:

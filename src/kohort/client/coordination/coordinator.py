@@ -36,7 +36,7 @@ was first used. Inside a callback, `ensure_active_group` and `close` raise Misus
 heartbeats: use `asyncio.to_thread`. A callback that blocks it for longer than the session raises Misuse.
 
 When the group rebalances, members have `rebalance_timeout_ms` to call `ensure_active_group` again. A member that does
-not is removed from the group, and its next call joins anew.
+not is removed from the group, and its next call joins again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["NO_GENERATION", "Coordinator", "Generation", "JoinedMember"]
 
 
 class Coordinator(Callbacks):
-    """One member of a group: subclass it. See the module's text for what is called when.
+    """One member of a group: subclass it. The module's docstring gives the order of the callbacks.
 
     `group_instance_id` makes a static member (KIP-345): it keeps its place when it is closed and comes back within the
     session. The timeouts are Kafka's, in milliseconds. A member without an accepted heartbeat for `session_timeout_ms`

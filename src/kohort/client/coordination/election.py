@@ -252,7 +252,7 @@ def lead(
     """A candidate for the leadership of a group; use it in `async with`.
 
     A leader that dies is replaced after `session_timeout_ms`, a leader that leaves at once. `token_topic` numbers the
-    terms on clusters whose generations may begin anew: the same topic for all candidates, for nothing else; it is
+    terms on clusters whose generations may restart at 1: the same topic for all candidates, for nothing else; it is
     created if it is missing. `settings` are those of `Coordinator`, except for `rebalance_timeout_ms`, which follows
     from the session, and `group_instance_id`, because the successor of a static member would lead at once with the same
     token. Raises ValueError.

@@ -147,7 +147,7 @@ class Session:
     # -- the end
 
     def retire(self, reason: str, *, quietly: bool = False) -> None:
-        """Leave the group; the next `step` joins anew. `quietly`: without on_lost, as the application has let go."""
+        """Leave the group; the next `step` joins again. `quietly`: without on_lost, as the application has let go."""
         self._quiet = quietly
         self._order.membership.leave(clock_ms(), reason)
         self._member.act()

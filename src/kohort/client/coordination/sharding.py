@@ -16,7 +16,7 @@ been accepted for a session, its tasks are cancelled before another worker can g
 end when it is cancelled blocks the hand-over of its item, but only while its worker's lease lasts. For the time after
 that there is `shard.token`, the group's generation in which this worker got the item. It is larger than the tokens of
 the earlier owners. A system that receives the worker's writes can therefore refuse a token that is smaller than the
-largest token so far. On kohort it is a LastingToken, on clusters whose generations may begin anew a GroupToken
+largest token so far. On kohort it is a LastingToken, on clusters whose generations may restart at 1 a GroupToken
 (`client/coordination/tokens.py`).
 """
 
@@ -124,8 +124,8 @@ class Sharding(Coordinator):
         """Take part: `work(shard)` runs in a task of its own for each item, for as long as the worker owns the item.
 
         When an item is given up or lost, its task is cancelled. If `work` returns, the worker still owns the item.
-        `run` goes on until it is cancelled or raises: what a task raised; what ended the membership, as
-        `ensure_active_group` does; TypeError and ValueError for impossible items. When all tasks have ended, the worker
+        `run` lasts until it is cancelled or raises: the exception of a task; the error that ended the membership, like
+        `ensure_active_group`; TypeError and ValueError for impossible items. When all tasks have ended, the worker
         leaves the group, so that others get its items. `run` may be called again.
         """
         if self._work is not None:

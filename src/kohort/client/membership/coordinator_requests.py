@@ -65,7 +65,7 @@ class CoordinatorRequests:
         return self.retry_at is None
 
     def ready(self) -> bool:
-        """True if a request can be sent now. Looks for the coordinator if that is what is missing."""
+        """True if a request can be sent now. Looks for the coordinator if it is unknown."""
         if self.awaits_answer:
             return False
         if not self.coordinator_known and not self._searching:
@@ -102,7 +102,7 @@ class CoordinatorRequests:
         self.retry_at = now + int(self._backoff.pause(self.failures, chance))
 
     def failed(self, now: Millis, chance: float) -> None:
-        """The connection broke or the request timed out: retry after a pause, with the coordinator found anew."""
+        """The connection broke or the request timed out: retry after a pause, and find the coordinator again."""
         self.coordinator_known = False
         self.forget()
         self.retry_later(now, chance)

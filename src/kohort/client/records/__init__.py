@@ -1,4 +1,4 @@
-"""Records in and out: requests to the leaders of partitions, and records out of what they answer.
+"""Produce and fetch requests to the leaders of partitions, and the records in fetch responses.
 
 fetched_records     records out of fetched batches; the next position
 partition_leaders   ListOffsets, Produce and Fetch at the leaders

@@ -1,4 +1,4 @@
-"""Records out of what a fetch returned.
+"""Reads records out of the bytes that a fetch returned.
 
 A fetch returns record batches, from the batch that holds the position on. So the first batch may begin before the
 position, and the last may be cut. Control batches (transaction markers) and records of aborted transactions are not

@@ -190,7 +190,7 @@ def produce(router: Router, batches: Mapping[TopicPartition, bytes], acks: int) 
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """What a fetch asks for, besides the positions; in milliseconds and bytes."""
+    """The parameters of a fetch besides the positions; in milliseconds and bytes."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1

@@ -21,7 +21,7 @@ PREFIXES = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", "https.
 
 WITHOUT_EFFECT = frozenset(
     {
-        "ssl.truststore.type",  # a file's contents say what it is
+        "ssl.truststore.type",  # the type is read from the file's contents
         "ssl.keystore.type",
         "ssl.provider",
         "ssl.keymanager.algorithm",

@@ -14,7 +14,7 @@ work here. An unknown property is refused by name, because a security setting th
 Kafka's defaults apply: without `security.protocol` the connection is plain text; with TLS the broker's certificate and
 its host name are verified.
 
-A `Security` is a value: it can be compared, and pickled to other processes, which read the files anew. Its `repr` and
+A `Security` is a value: it can be compared, and pickled to other processes, which read the files again. Its `repr` and
 all errors are free of secrets. `client/security/tls.py` and `client/security/sasl.py` carry it out.
 """
 

@@ -38,7 +38,7 @@ def not_too_often(asked: Sequence[_T], name_of: Callable[[_T], Hashable] | None 
 
 
 def check_join(request: JoinGroupRequest, config: Config) -> int:
-    """What is wrong with the request itself, whatever the group."""
+    """The error of the request itself, whatever the state of the group."""
     if not request.group_id or len(request.group_id) > LONGEST_NAME:
         return ErrorCode.INVALID_GROUP_ID
     if not (config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms):

@@ -118,7 +118,7 @@ class RunningConsumers:
         self.busy: dict[RunningMember, Millis] = {}
         """Members that sent a request behind a held heartbeat: when they last did so or committed, oldest first."""
 
-    # -- soft state: one place makes it, one forgets it
+    # -- creating and deleting soft state
 
     def of(self, group: ConsumerGroup) -> RunningGroup:
         found = self._soft.get(group.group_id)

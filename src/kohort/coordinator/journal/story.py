@@ -146,7 +146,7 @@ class Story(msgspec.Struct, omit_defaults=True):
     happenings: list[Happening] = []
     """Other events during the rebalance, in order; only the first ones are kept."""
     more: dict[str, int] = {}
-    """The number of further happenings by `what`."""
+    """The number of further events by `what`."""
     held_up_by: list[HeldUp] = []
     held_back: list[HeldBack] = []
     """For a consumer group: one entry for each reason."""

@@ -115,7 +115,7 @@ GROUP_CONFIGS: dict[str, ConfigKey] = dict(
                 BOOLEAN,
                 False,
                 boolean,
-                "Rollout hold: hold partitions back too whose member died; else they are given to others at once",
+                "Rollout hold: keep partitions of members that died, too, instead of assigning them to others at once",
             ),
         )
     )

@@ -7,8 +7,8 @@
 | every member, after the healing | uses its target, and each partition has one user |
 
 So at no time do two members believe that they own the same partition: consumer_ledger.py checks, record by record,
-that it has one durable owner. A removed member that has not learned of its removal may believe so for longer; the
-server refuses its commits. The checks run after each turn, and whenever a member takes partitions.
+that it has one durable owner. A removed member that has not learned of its removal may believe it owns partitions for
+longer; the server refuses its commits. The checks run after each turn, and whenever a member takes partitions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server's process: the real broker and the real schedule of turns, on a simulated clock and disk.
 
 The process drives `TurnSchedule` (broker/turn_schedule.py), as server/turns.py does. A crash drops the broker, the
-schedule and all connections; the next life replays the disk, maybe with a wall clock that has jumped.
+schedule and all connections; the next start replays the disk, and its wall clock may have jumped.
 """
 
 from __future__ import annotations

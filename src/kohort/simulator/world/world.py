@@ -1,8 +1,8 @@
 """The simulated world: one event queue, one virtual clock, one seed. Nothing sleeps.
 
 Each event is a call in the queue, ordered by its time and then by when it was scheduled. Each actor and each connection
-has a random generator of its own, seeded by the seed and its name: removing an actor does not change what the others
-draw. The digest covers every byte that the server sent, with its time.
+has a random generator of its own, seeded by the seed and its name: removing an actor does not change the others' random
+numbers. The digest covers every byte that the server sent, with its time.
 
 With `telling`, the world keeps the story of the run, a line for each event. Only failing runs have a story; a second
 run of the same plan writes it.

@@ -1,4 +1,4 @@
-"""What a history reads from a running cluster besides the log: topic ids, and where the logs ended at past instants."""
+"""The data that a history reads from a running cluster besides the log: topic ids, and past ends of the logs."""
 
 from __future__ import annotations
 

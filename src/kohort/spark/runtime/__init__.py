@@ -1,4 +1,4 @@
-"""What Spark needs on this machine.
+"""The software that Spark needs on this machine.
 
 java       finds a Java
 session    a local session, and the registration of the data source

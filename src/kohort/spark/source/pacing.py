@@ -1,4 +1,4 @@
-"""What both streaming readers share: the planner, when Spark gets the next micro-batch, and how large it may be."""
+"""The common part of both streaming readers: the planner, the time of the next micro-batch, and its largest size."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Planner:
         return re.search(self.options.pattern or "", topic, re.ASCII) is not None
 
     def partitions(self, reached: Collection[str] = ()) -> list[TopicPartition]:
-        """What the query reads. Raises OptionError if a topic does not exist, unless the query had `reached` it."""
+        """The query's partitions. Raises OptionError if a topic does not exist, unless the query had `reached` it."""
         options = self.options
         if options.assigned:
             found = self._existing(options.assigned, reached)

@@ -1,4 +1,4 @@
-"""What consumers carry inside JoinGroup metadata and SyncGroup assignments (opaque to the coordinator)."""
+"""The bytes of consumers in JoinGroup metadata and SyncGroup assignments (opaque to the coordinator)."""
 
 from kohort.wire.schema import field, message
 

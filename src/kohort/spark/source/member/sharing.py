@@ -6,9 +6,9 @@ and assigned again, the new epoch voids everything noted for the old one, so a l
 At most one batch is in progress. A partition that it reads is not given up before the batch is finished.
 
 A batch's end in Spark's checkpoint holds the ends of its ranges by topic and partition and, under START, their
-beginnings, so a batch is repeated with the same ranges whoever owns its partitions by then. Under BATCH it holds a
-number, because no two batches may have the same end, even if the second one reads again what was lost in the first;
-and the member that read it, so that the next process can tell the group that this member is dead.
+beginnings, so a batch is repeated with the same ranges even if other members own its partitions by then. Under BATCH it
+holds a number, because no two batches may have the same end, even if the second one reads again what was lost in the
+first; and the member that read it, so that the next process can tell the group that this member is dead.
 """
 
 from __future__ import annotations
