@@ -119,39 +119,32 @@ class Consumer:
             owned = tuple(HeartbeatTopicPartitions(topic_id=t, partitions=p) for t, p in by_topic(self.uses))
         self.says_all = self.says_all and not says_all
         self.says_owned = self.says_owned and owned is None
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group,
-            member_id=self.member_id,
-            member_epoch=self.epoch,
-            instance_id=self.instance,
+        return self._heartbeat(
+            self.member_id,
+            self.epoch,
             rebalance_timeout_ms=(4000, 10_000)[len(self.topics) % 2] if says_all else -1,
             subscribed_topic_names=self.topics if says_all else None,
             subscribed_topic_regex=self.pattern if says_all else None,
             topic_partitions=owned,
         )
-        return request, 1
+
+    def _heartbeat(self, member_id: str, epoch: int, **fields: Any) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+        known = {"group_id": self.group, "member_id": member_id, "member_epoch": epoch, "instance_id": self.instance}
+        return ConsumerGroupHeartbeatRequest(**known, **fields), 1
 
     def leave(self, epoch: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
         """The request of a client that leaves by its own decision. Some subscribe again under their old id."""
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
-        )
+        request = self._heartbeat(self.member_id, epoch)
         if self.name in "as":
             self.begin_again()
         else:
             self.start()
-        return request, 1
+        return request
 
     def former_request(self, epoch: int) -> tuple[ConsumerGroupHeartbeatRequest, int] | None:
         """A heartbeat of the client's former life."""
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group,
-            member_id=f"{self.name}{self.lives - 1}",
-            member_epoch=max(epoch, 1),
-            instance_id=self.instance,
-            topic_partitions=(),
-        )
-        return (request, 1) if self.lives > 1 else None
+        former_id = f"{self.name}{self.lives - 1}"
+        return self._heartbeat(former_id, max(epoch, 1), topic_partitions=()) if self.lives > 1 else None
 
     def wants(self, topic: str) -> bool:
         return topic in self.topics or re.fullmatch(self.pattern, topic) is not None

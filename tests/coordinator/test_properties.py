@@ -11,6 +11,7 @@ from typing import Any
 from history_world import CLIENTS, GROUPS, HistoryWorld, act, histories, play, some
 from hypothesis import given
 from hypothesis import strategies as st
+from peer_requests import request
 
 from kohort.config import Config
 from kohort.coordinator.classic.group import Phase
@@ -19,15 +20,9 @@ from kohort.coordinator.events import Reply, TopicsDeleted
 from kohort.coordinator.records import parse
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.group_records import GenerationKey
-from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
-from kohort.wire.schemas.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kohort.wire.schemas.heartbeat import HeartbeatResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 CONFIG = Config(
     group_max_size=3,
@@ -88,7 +83,7 @@ class World(HistoryWorld):
     def learn(self, client: tuple[Known, Any] | None, reply: Reply) -> None:
         if client is None:
             return
-        known, request = client
+        known, asked = client
         group, body = known.group, reply.body
         match body:
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
@@ -101,7 +96,7 @@ class World(HistoryWorld):
                 known.members = tuple(member.member_id for member in body.members)
                 known.wants = "sync"
             case SyncGroupResponse(error_code=0):
-                place = (group, request.generation_id, known.name)
+                place = (group, asked.generation_id, known.name)
                 assert self.assigned.setdefault(place, body.assignment) == body.assignment, "assigned twice"
                 known.wants = "heartbeat"
             case JoinGroupResponse() | SyncGroupResponse() | HeartbeatResponse() if body.error_code:
@@ -116,46 +111,47 @@ class World(HistoryWorld):
         if forget:
             known.forget()
         known.protocols = PROTOCOLS[protocols]
-        body = JoinGroupRequest(
+        body = request(
+            "JoinGroup",
             group_id=group,
             session_timeout_ms=6000,
             rebalance_timeout_ms=(0, 3000, 10_000)[len(name) * protocols % 3],
             member_id=known.member_id,
             group_instance_id=known.instance if version >= 5 else None,
             protocol_type="consumer",
-            protocols=tuple(JoinGroupRequestProtocol(name=p, metadata=b"\0\0\0\0\0\0") for p in known.protocols),
+            protocols=[{"name": protocol, "metadata": b"\0\0\0\0\0\0"} for protocol in known.protocols],
         )
         self.ask((known, body), body, version)
 
     def sync(self, group: str, name: str) -> None:
         known = self.clients[group, name]
-        assignments = tuple(
-            SyncGroupRequestAssignment(member_id=member, assignment=f"{member} {self.last_request}".encode())
-            for member in known.members
-        )
-        body = SyncGroupRequest(**known.fields(), assignments=assignments)
+        assignments = [
+            {"member_id": member, "assignment": f"{member} {self.last_request}".encode()} for member in known.members
+        ]
+        body = request("SyncGroup", **known.fields(), assignments=assignments)
         self.ask((known, body), body, 4)
 
     def heartbeat(self, group: str, name: str, hold_ms: int) -> None:
         known = self.clients[group, name]
-        body = HeartbeatRequest(**known.fields())
+        body = request("Heartbeat", **known.fields())
         self.ask((known, body), body, 4, hold_ms)
 
     def leave(self, group: str, name: str) -> None:
         known = self.clients[group, name]
-        identity = MemberIdentity(member_id=known.member_id, group_instance_id=known.instance)
-        body = LeaveGroupRequest(group_id=group, members=(identity,))
+        identity = {"member_id": known.member_id, "group_instance_id": known.instance}
+        body = request("LeaveGroup", group_id=group, members=[identity])
         self.ask((known, body), body, 5)
 
     def commit(self, group: str, name: str, topic: str, simple: bool) -> None:
         known = self.clients[group, name]
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=self.last_request)
-        body = OffsetCommitRequest(
+        partition = {"partition_index": 0, "committed_offset": self.last_request}
+        body = request(
+            "OffsetCommit",
             group_id=group,
             generation_id_or_member_epoch=-1 if simple else known.generation,
             member_id="" if simple else known.member_id,
             group_instance_id=None if simple else known.instance,
-            topics=(OffsetCommitRequestTopic(name=topic, partitions=(partition,)),),
+            topics=[{"name": topic, "partitions": [partition]}],
         )
         self.ask((known, body), body, 9)
 
