@@ -91,10 +91,11 @@ class Member:
 
 
 class Crowd:
-    """All members of a run."""
+    """All members of a run. `software` is their name in ApiVersions; without a name they send no such request."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, software: str = "") -> None:
         self.address = address
+        self.software = software
         self.members: dict[int, Member] = {}
         self.unsettled: set[Member] = set()
         """Members of classic groups that are not stable; members of consumer groups that have not joined."""
@@ -110,15 +111,14 @@ class Crowd:
         connection = socket.create_connection(self.address, 30)
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.greet(connection)
+        if self.software:
+            request = ApiVersionsRequest(client_software_name=self.software, client_software_version="1")
+            answer_to(connection, encode_request(request, 3, 0, CLIENT_ID))
         member = Member(self, self.membership(group), connection)
         self.members[connection.fileno()] = member
         self._epoll.register(connection.fileno(), select.EPOLLIN)
         member.membership.join(clock_ms())
         member.act()
-
-    def greet(self, connection: socket.socket) -> None:
-        """Send what comes before the first JoinGroup."""
 
     def join_all(self, groups: list[str]) -> None:
         """A member joins each group of the list; the answers that have arrived are served after every fifty."""
@@ -174,17 +174,6 @@ class Crowd:
 
 
 class ClassicCrowd(Crowd):
-    """`software` is the members' name in ApiVersions; without a name they send no such request."""
-
-    def __init__(self, address: Address, *, software: str = "") -> None:
-        super().__init__(address)
-        self.software = software
-
-    def greet(self, connection: socket.socket) -> None:
-        if self.software:
-            request = ApiVersionsRequest(client_software_name=self.software, client_software_version="1")
-            answer_to(connection, encode_request(request, 3, 0, CLIENT_ID))
-
     def membership(self, group: str) -> classic.Membership:
         protocol = classic.Protocol("range", SUBSCRIPTION)
         return classic.Membership(classic.Settings(group, (protocol,), request_timeout_ms=ANSWER_MS))

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import bench._kafka as apache
 from bench._machine import cpu_seconds, descendants, memory_mb
-from bench._process import Address, pinned, serving
+from bench._process import Address, pinned, program, serving
 
 TITLES = {
     "compiled": "kohort, compiled",
@@ -52,10 +52,6 @@ class Server:
     name: str
     pid: int
     address: Address
-
-    @property
-    def title(self) -> str:
-        return TITLES[self.name]
 
     @property
     def bootstrap(self) -> str:
@@ -162,30 +158,15 @@ def _starting(name: str, settings: Settings, data: str, answer: bytes) -> Abstra
         case "kafka":
             return apache.kafka(kafka_jars(), settings.get("kafka", {}))
         case "kfake":
-            return _program(str(_kfake_program()), *pairs(settings.get("kfake", {})), GOMAXPROCS="1")
+            command = [str(_kfake_program()), *pairs(settings.get("kfake", {}))]
+            return program(command, environment={"GOMAXPROCS": "1"})
         case "mock":
-            return _program(sys.executable, "-m", "bench._librdkafka", "mock")
+            return program([sys.executable, "-m", "bench._librdkafka", "mock"])
         case "floor":
-            return _program(str(c_program("echo")), answer.hex())
+            return program([str(c_program("echo")), answer.hex()])
         case _:
             raise ValueError(name)
 
 
 def pairs(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
-
-
-@contextmanager
-def _program(*command: str, **environment: str) -> Iterator[tuple[int, Address]]:
-    """A server that prints its address."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    )
-    try:
-        assert process.stdout is not None
-        host, _, port = process.stdout.readline().strip().rpartition(":")
-        assert host, f"{command[0]} ended before it was ready"
-        yield process.pid, (host, int(port))
-    finally:
-        process.kill()
-        process.wait()

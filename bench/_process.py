@@ -1,14 +1,15 @@
-"""A kohort server as a child process: its start, and when it answers."""
+"""Servers as child processes: their start, and when they answer."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -25,39 +26,36 @@ POLL_S = 0.003
 def serving(
     *settings: str, data: str = "", environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[int, Address]]:
-    """A server on an ephemeral port, when it is ready: its process id and its address.
+    """A kohort server on an ephemeral port, when it is ready: its process id and its address.
 
     `settings` are NAME=VALUE; `data` is the data directory, "" for a new one; `environment` is added to this process's.
     """
-    with tempfile.TemporaryDirectory() as fresh, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        chosen = ["group.initial.rebalance.delay.ms=0", "log.format=logfmt", *settings]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kohort", "serve"]
-            + ["--data-dir", data or fresh, "--listeners", f"127.0.0.1:{port}"]
-            + [word for setting in chosen for word in ("--set", setting)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
-        try:
-            _wait_until_ready(process)
-            yield process.pid, ("127.0.0.1", port)
-        finally:
-            process.terminate()
-            process.wait(60)
+    with tempfile.TemporaryDirectory() as fresh:
+        command = [sys.executable, "-m", "kohort", "serve", "--data-dir", data or fresh, "--listeners", "127.0.0.1:0"]
+        for setting in ("group.initial.rebalance.delay.ms=0", "log.format=logfmt", *settings):
+            command += ["--set", setting]
+        with program(command, r"listeners=([^ :]+):(\d+) .*took_ms=", environment) as running:
+            yield running
 
 
-def _wait_until_ready(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "took_ms=" in line:
-            # Drain later output, because a full pipe would block the server.
-            Thread(target=process.stdout.read, daemon=True).start()
-            return
-    raise AssertionError("the server ended before it was ready")
+@contextmanager
+def program(
+    command: Sequence[str], ready: str = r"^(.+):(\d+)$", environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, Address]]:
+    """A server, when it has printed its address in a line like `ready`: its process id and that address."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
+    try:
+        assert process.stdout is not None
+        found = next(filter(None, (re.search(ready, line) for line in process.stdout)), None)
+        assert found, f"{command} ended before it was ready"
+        # Drain later output, because a full pipe would block the server.
+        Thread(target=process.stdout.read, daemon=True).start()
+        yield process.pid, (found[1], int(found[2]))
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 @contextmanager

@@ -23,9 +23,7 @@ QUIET_CORES = 0.15
 TRIES = 3
 ROUNDS, QUICK_ROUNDS = 3, 2
 SECONDS, QUICK_SECONDS = 1.2, 0.7
-RATES = {"rate", "half_rate", "mb_s", "records_s"}
-"""Values for which more is better; for all others less is."""
-HIGHEST = {*RATES, "load_share"}
+HIGHEST = {"rate", "half_rate", "mb_s", "records_s", "load_share"}
 """Values whose highest round is shown; the load's share is among them, because a high share casts doubt on a rate."""
 
 WORST = "worst "

@@ -10,7 +10,7 @@ from contextlib import closing
 
 from bench._crowd import ClassicCrowd, ConsumerCrowd, Crowd
 from bench._joined import coordinators_ready, create_topic
-from bench._peers import MANY_CONNECTIONS, Server
+from bench._peers import MANY_CONNECTIONS, TITLES, Server
 from bench._run import Panel, Run, Subject, Table, Values
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
@@ -59,7 +59,7 @@ def _measure(run: Run, row: str, server: Server, size: int) -> None:
     try:
         run.measure(row, server, once, lambda found, cpu: {**found, "cpu_s": cpu})
     except (AssertionError, OSError) as error:
-        print(f"  {row:34} {server.title}: {error}", flush=True)
+        print(f"  {row:34} {TITLES[server.name]}: {error}", flush=True)
         run.add(row, server.name, {"failed": 1.0}, 0.0)
 
 

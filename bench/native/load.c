@@ -107,10 +107,8 @@ static void connect_all(const char *host, int port) {
     }
 }
 
-/* When request `nth` of a connection is due at a fixed rate. */
-static int64_t due_at(uint32_t connection, uint64_t nth) {
-    return began + (int64_t)((nth * (double)connections + connection) / rate * 1e9);
-}
+/* When a request is due at a fixed rate; `nth` counts those of all connections, which take turns. */
+static int64_t due_at(uint64_t nth) { return began + (int64_t)(nth / rate * 1e9); }
 
 static void send_more(struct connection *c, int64_t now) {
     size_t size = 0;
@@ -120,7 +118,7 @@ static void send_more(struct connection *c, int64_t now) {
         memcpy(out + size + 8, &id, sizeof id);
         size += more;
         c->next = c->next + more < c->end ? c->next + more : c->first;
-        c->since[c->sent % depth] = rate == 0 ? now : due_at(c->index, c->sent);
+        c->since[c->sent % depth] = rate == 0 ? now : due_at(c->sent * connections + c->index);
         c->sent++;
     }
     if (size && send(c->socket, out, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size)
@@ -160,20 +158,18 @@ static void readable(struct connection *c) {
 
 /* -- the run */
 
-static uint32_t due_next;   /* which connection is due next, at a fixed rate */
-static uint64_t due_rounds; /* how often all were */
+static uint64_t due; /* requests so far, at a fixed rate */
 
 static void take_due(int64_t now) {
-    while (due_at(due_next, due_rounds) <= now) {
-        struct connection *c = all[due_next];
+    for (; due_at(due) <= now; due++) {
+        struct connection *c = all[due % connections];
         c->due++;
         send_more(c, now);
-        if (++due_next == connections) due_next = 0, due_rounds++;
     }
 }
 
 static int wait_for(struct epoll_event *events, int64_t now) {
-    int64_t until = rate == 0 ? ends : due_at(due_next, due_rounds);
+    int64_t until = rate == 0 ? ends : due_at(due);
     if (until > ends) until = ends;
     int64_t left = until > now ? until - now : 0;
     struct timespec timeout = {left / 1000000000LL, left % 1000000000LL};
