@@ -1,7 +1,7 @@
 """Writes the measurements into docs/: every round as JSON, tables and targets between marks in a page, a picture.
 
-The text between the marks is a function of the JSON: a test renders it again and compares, so nobody can edit a figure
-by hand.
+The text between the marks is a function of the JSON: a test renders it again and compares, so a figure that was edited
+manually is noticed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ KOHORT = ("compiled", "pure")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a target demands of some rows of a subject."""
+    """The bound that a target sets for some rows of a subject."""
 
     subject: str
     rows: Mapping[str, str]

@@ -296,7 +296,7 @@ def _beating(world: ShardWorld, words: _Words) -> str:
 
 
 def _downgrading(world: ShardWorld, words: _Words, instance: str = "") -> str:
-    """Whether the last members of the consumer protocol go, or come back with the other one, and classic ones stay."""
+    """True if the last members of the consumer protocol leave or turn classic, and classic ones stay."""
     group = world.shard.consumers.groups.get(words.group)
     if group is None:
         return ""

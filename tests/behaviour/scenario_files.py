@@ -4,7 +4,7 @@ differ.
 `not_run.txt` has a line for each file that a client cannot show: its name and the reason. `differences.txt` has an
 entry for each file in which Kafka and kohort differ: the ids of the differences in docs/differences.md, and each
 command whose answers are not the same, with both answers. With `varies` after the ids, it has only the errors of both.
-`make peers-behaviour RECORD=yes` writes what they answer now; the ids are written by hand.
+`make peers-behaviour RECORD=yes` writes what they answer now; people write the ids.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Time is real, and a busy machine is late. A scenario that differs otherwise than known is played again with fewer at a
 time, and then in slower time, in which the same lateness matters less. A difference is a finding only if it is there in
 the slowest time, in a run in which nothing was late, or the same in every run. After all other runs, a scenario that
-was late in each runs once more, alone. A known difference that is none any more is a finding in the same way.
+was late in each runs once more, alone. A known difference that no longer occurs is a finding, too.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ def wire() -> Wire:
 
 @pytest.fixture
 def client(wire: Wire, request: pytest.FixtureRequest) -> Connection:
-    """In a module that says PARTITIONS, the topic `t` is there with so many partitions."""
+    """In a module with PARTITIONS, the topic `t` exists with that many partitions."""
     client = wire.connect()
     if partitions := getattr(request.module, "PARTITIONS", 0):
         client.create_topic("t", partitions)

@@ -138,7 +138,7 @@ def test_every_version_is_answered(api: Any, version: int) -> None:
     assert client.ask(empty, version) is not None, "every field at its default"
 
 
-def test_what_is_advertised() -> None:
+def test_advertised_versions() -> None:
     assert [entry.api_key for entry in advertised(consumer_groups=True)] == sorted(APIS)
     assert [entry.api_key for entry in advertised(consumer_groups=False)] == sorted(set(APIS) - OF_CONSUMER_GROUPS)
     for key, api in APIS.items():

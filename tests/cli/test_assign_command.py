@@ -92,7 +92,7 @@ def test_lag_is_looked_up(
     assert json.loads(dry(kohort, topic, "uniform", "-o", "json"))["moved"] == 0
 
 
-def test_what_is_told_is_what_happens(kohort: Kohort, topic: str, join: Join) -> None:
+def test_the_predicted_moves_are_the_real_ones(kohort: Kohort, topic: str, join: Join) -> None:
     kohort("topics", "create", f"{topic}-more", "--partitions", "5")
     names = [f"worker-{number}" for number in range(3)]
     members = [join(name, topic, f"{topic}-more") for name in names]
@@ -138,7 +138,7 @@ def test_an_installed_assignor_is_tried(
     assert lines[4] == "partitions a member: 2 now, 0 to 4 then"
 
 
-def test_what_is_refused_is_told_with_its_reason(
+def test_a_refusal_has_its_reason(
     kohort: Kohort, topic: str, pair: tuple[ConsumerMember, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "twice_assignor.py").write_text(
@@ -180,7 +180,7 @@ def test_a_pattern_is_resolved_here(kohort: Kohort, topic: str, join: Join) -> N
     assert then["worker-1"] + then["worker-2"] == 7
 
 
-def test_what_cannot_be_tried(kohort: Kohort, topic: str) -> None:
+def test_dry_runs_that_are_impossible(kohort: Kohort, topic: str) -> None:
     assert dry(kohort, "nobody", "uniform", code=1) == "kohort: group nobody does not exist\n"
     told = kohort("groups", "assign", topic, "--assignor", "lag", code=2).err
     assert "add --dry-run" in told

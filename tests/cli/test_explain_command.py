@@ -54,7 +54,7 @@ def test_json(kohort: Kohort, member: GroupMember, unique: str) -> None:
     assert told["offenders"][0]["caused"] == 1
 
 
-def test_who_is_awaited(kohort: Kohort, bootstrap: str, member: GroupMember, unique: str) -> None:
+def test_awaited_members_are_named(kohort: Kohort, bootstrap: str, member: GroupMember, unique: str) -> None:
     def join() -> None:
         GroupMember(bootstrap, unique, {unique: (2,)}).connection.close()
 

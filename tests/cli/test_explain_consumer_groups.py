@@ -150,7 +150,7 @@ def told(document: dict[str, object]) -> list[str]:
     return [line.text for line in story_lines(document, Names([]))][1:]
 
 
-def test_what_was_held_back_and_pushed() -> None:
+def test_a_story_shows_delayed_and_pushed_partitions() -> None:
     lines = told(
         story(
             held_back=[
@@ -197,7 +197,7 @@ def test_one_that_never_gave_up() -> None:
         ({}, None),
     ],
 )
-def test_what_is_held_back_now(fields: dict[str, object], text: str | None) -> None:
+def test_partitions_delayed_now(fields: dict[str, object], text: str | None) -> None:
     status = {"phase": "Stable", "now_ms": 500, "since_ms": 0, "group_type": "consumer", "generation": 2}
     status |= {"assignment_epoch": 2, "held_back": "gradual hand-over", "held_until_ms": 2_000} | fields
     assert [line.text for line in status_lines(status, Names([]))][1:] == ([text] if text else [])

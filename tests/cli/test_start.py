@@ -50,12 +50,12 @@ LEFT_TO_TYPER = [
 
 
 @pytest.mark.parametrize(("words", "found"), PLAIN, ids=str)
-def test_what_is_read_without_typer(words: list[str], found: dict[str, Any]) -> None:
+def test_flags_that_are_parsed_without_typer(words: list[str], found: dict[str, Any]) -> None:
     assert plain_start(words) == found
 
 
 @pytest.mark.parametrize("words", LEFT_TO_TYPER, ids=str)
-def test_what_is_left_to_typer(words: list[str]) -> None:
+def test_flags_that_typer_parses(words: list[str]) -> None:
     assert plain_start(words) is None
 
 

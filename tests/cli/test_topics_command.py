@@ -50,7 +50,7 @@ def test_bad_topics_are_the_brokers_to_refuse(kohort: Kohort, unique: str) -> No
     assert "INVALID_CONFIG" in kohort("topics", "create", unique, "--config", "retention.ms=soon", code=1).err
 
 
-def test_what_is_missing_is_named_after_what_is_there(kohort: Kohort, unique: str) -> None:
+def test_missing_topics_are_named_after_the_others(kohort: Kohort, unique: str) -> None:
     kohort("topics", "create", unique)
     ran = kohort("topics", "describe", unique, "missing", code=1)
     assert ran.out.startswith(f"{unique}: 1 partition, ")

@@ -1,4 +1,4 @@
-"""Coordinators for tests: each member gets a number as its assignment, and keeps what it was called with."""
+"""Coordinators for tests: each member gets a number as its assignment, and records its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a group of consumers that only knows what it has been assigned, on the public coordinator."""
+"""A member of a group of consumers that only records its assignment, on the public coordinator."""
 
 from __future__ import annotations
 

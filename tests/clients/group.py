@@ -133,7 +133,7 @@ class Group:
         return worker
 
     def share(self, sizes: list[int], *names: str) -> list[Worker]:
-        """Start members, and wait until they have so many partitions."""
+        """Start members, and wait until they have these numbers of partitions."""
         workers = [self.start(name) for name in names]
         self.wait_assigned(sizes, *workers)
         return workers

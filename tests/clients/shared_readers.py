@@ -31,7 +31,7 @@ class Ours(Working):
 
 
 class Librdkafka:
-    """Commits what it has read before it gives anything up."""
+    """Commits the offsets that it has read before it gives up partitions."""
 
     def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
         self.held: set[int] = set()

@@ -122,7 +122,7 @@ def test_other_groups_commit_what_they_like(bootstrap: str, unique: str) -> None
     deadline = time.monotonic() + 20
     while list(pair.committed()) != [0, 1, 2, 3]:
         assert time.monotonic() < deadline
-        with contextlib.suppress(KafkaException):  # 113 while the epoch that it has heard of is over, as Kafka does it
+        with contextlib.suppress(KafkaException):  # 113 while the epoch that it received is over, as in Kafka
             pair.a.commit(offsets=pair.at(0, 1, 2, 3), asynchronous=False)
         pair.poll()
     pair.close()
@@ -130,7 +130,7 @@ def test_other_groups_commit_what_they_like(bootstrap: str, unique: str) -> None
 
 @pytest.mark.parametrize("cooperative", [True, False], ids=["cooperative", "eager"])
 def test_in_a_mixed_group_everybody_commits_what_is_its_own(bootstrap: str, unique: str, cooperative: bool) -> None:
-    """Also what it is about to give up, and whichever protocol it speaks."""
+    """The member may also commit partitions that it is about to give up, in either protocol."""
     fence(bootstrap, unique)
     create_topic(bootstrap, unique, 6)
     with Group("confluent", bootstrap, unique, unique, cooperative=cooperative) as group:

@@ -56,7 +56,7 @@ def heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
 
 
 def wait_held(heartbeats: list[Heartbeat], members: int) -> int:
-    """Wait until so many members have a heartbeat held in the newest generation: which is that."""
+    """Wait until this many members have a held heartbeat in the newest generation; return that generation."""
 
     def held() -> bool:
         newest = max((beat.generation for beat in heartbeats), default=0)

@@ -1,8 +1,8 @@
 """The server is stopped and started again beside live consumers: its release costs them no rebalance.
 
-SIGTERM, two seconds away, and back on the same port and data, well within the consumers' sessions. They tell each
-assignment and each revocation that their client reports; the group's record tells its generation. Parked requests are
-tested on connections of our own, because no client shows their answers.
+SIGTERM, two seconds away, and back on the same port and data, well within the consumers' sessions. They report each
+assignment and revocation of their client; the group's record has its generation. Parked requests are tested on
+connections of our own, because no client shows their answers.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class HistoryWorld:
     silence_ms = 400_000
     """So long after the last request every session has ended."""
     sweeps = 1
-    """So many sweeps forget the empty groups."""
+    """This number of sweeps deletes the empty groups."""
 
     def __init__(self) -> None:
         self.log = ReplayedLog()

@@ -90,11 +90,11 @@ def test_unfit_plugins_are_left_out() -> None:
     )
 
 
-# -- a dry run: its moves counted by hand, over random groups, and for refused answers
+# -- a dry run: its moves compared with a plain count, over random groups, and for refused answers
 
 
 class Answers:
-    """An assignor that answers what it was made with; or raises it."""
+    """An assignor that returns or raises its constructor's argument."""
 
     def __init__(self, answer: Any) -> None:
         self.name, self.answer = "answers", answer

@@ -40,7 +40,7 @@ def test_the_first_record_after_an_assignment_is_where_a_worker_starts() -> None
     assert ledger.held_since == {"a": 3.0}
 
 
-def test_what_a_failed_worker_has_read_beyond_its_commits() -> None:
+def test_records_that_a_failed_worker_did_not_commit() -> None:
     ledger = Ledger()
     assert ledger.uncommitted("a") == 0
     ledger.note("a", event("assigned", partitions=[0, 1]))

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing with atheris, by hand: libFuzzer chooses the bytes, and learns which of them lead somewhere.
+"""Coverage-guided fuzzing with atheris, started manually: libFuzzer chooses bytes that reach new code.
 
     python -m venv .atheris && .atheris/bin/pip install atheris -e ".[test]"
     KOHORT_PURE=1 .atheris/bin/python tests/fuzz/atheris_fuzz.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5

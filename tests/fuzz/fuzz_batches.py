@@ -193,7 +193,7 @@ class BatchFuzz(Stream[bytes]):
         return len(made)
 
     def made(self, count_made: int) -> list[bytes]:
-        """A batch, and so many mutations of it."""
+        """A batch, and this many mutations of it."""
         chance = self.chance
         pen, count = _records(chance)
         plain = bytes(pen.data)

@@ -88,7 +88,7 @@ class Stream(Generic[Input]):
         self.chance = chance
 
     def run(self, inputs: int) -> int:
-        """Run at least so many inputs; return how many. Raises Find."""
+        """Run at least this many inputs; return how many. Raises Find."""
         done = 0
         while done < inputs:
             done += self.some(inputs - done)

@@ -28,7 +28,7 @@ class Mark(NamedTuple):
 
     `kind` is a wire type of fixed size, or: `length16`, `length32`, `varlength` (of a string or bytes), `count32`,
     `varcount` (of an array), `tagcount`, `tag`, `tagsize`, `null` (the marker of a struct), `text`, `blob`.
-    `value` is the number at that position. `body` is where what a length or count is about ends.
+    `value` is the number at that position. `body` is the end of the bytes that a length or count describes.
     """
 
     kind: str

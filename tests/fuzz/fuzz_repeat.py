@@ -1,7 +1,7 @@
 """Repeats one input of any kind: for finds, for making them smaller, and for the vectors of past finds.
 
-A vector is a file: its name says what was found, lines with # tell the story, then comes the kind with what it is
-about, then the input in hex, or the lines of a broker's story.
+A vector is a file named after the find. Lines with # explain it; then come the kind with its subject, and the input in
+hex or the lines of a broker's story.
 """
 
 from __future__ import annotations

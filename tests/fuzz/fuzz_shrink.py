@@ -30,7 +30,7 @@ def shrunk_story(story: bytes, same: Callable[[bytes], bool], seconds: float = 1
 
 
 def fewer(items: Sequence[T], same: Callable[[list[T]], bool], deadline: float) -> list[T]:
-    """Halves, quarters and so on are left out, as long as it is still the same."""
+    """Leave out halves, quarters and so on, while the failure stays the same."""
     kept = list(items)
     size = max(len(kept) // 2, 1)
     while kept:

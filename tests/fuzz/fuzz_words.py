@@ -200,7 +200,7 @@ def _versioned(chance: random.Random, cls: type) -> Any:
 
 
 class DenseWords(Words):
-    """Requests with as many elements as there is room for, in one of their arrays: small ones, alike or all different.
+    """Requests with as many elements as fit into one of their arrays: small elements, equal or all different.
 
     These requests cost most for each of their bytes.
     """
@@ -218,7 +218,7 @@ class DenseWords(Words):
         self._last = 0
 
     def begin(self, cls: type, version: int) -> None:
-        """Choose what the next message of this class has so many of."""
+        """Choose the array of which the next message of this class has many elements."""
         paths = list(_arrays(cls, version))
         self._path = self.chance.choice(paths) if paths else ()
         self._numbered = self.chance.random() < 0.5

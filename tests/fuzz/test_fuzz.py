@@ -98,7 +98,7 @@ def test_a_find_is_made_smaller() -> None:
 
 
 def test_forbidden_outcomes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checks would notice: an exception in a handler, an answer that is none, a slow turn, memory."""
+    """The checks notice an exception in a handler, an invalid answer, a slow turn and too much memory."""
     from kohort.broker import broker
 
     story = b"brokers 1\nopen 1 1\nframe 1 00120000000000010000\nturn"

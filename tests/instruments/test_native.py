@@ -67,7 +67,7 @@ SMALL: dict[ModuleType, dict[str, object]] = {
         "RUNS_WITHOUT": 1,
     },
 }
-"""Of each module the constants that make a run short."""
+"""For each module, the constants that make a run short."""
 
 
 @pytest.mark.parametrize(("connections", "depth"), [(1, 1), (1, 16), (50, 1), (50, 16), (1_000, 1)])

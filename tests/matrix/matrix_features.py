@@ -143,7 +143,7 @@ def resumes(stage: Stage) -> None:
 
 
 def moves_no_more_than_it_must(stage: Stage) -> None:
-    """Cooperative: the first member keeps half of what it has while another comes, and never has less."""
+    """Cooperative: the first member always keeps at least half of its partitions while another member joins."""
     name = "cooperative"
     stage.cluster.create_topic(name, PARTITIONS)
     fill(stage, name, 0, 120)

@@ -27,7 +27,7 @@ Kept = tuple[int, int, int]
 
 
 class Relay:
-    """Start it, tell it where the server is (`target`), stop it."""
+    """Start it, set the server's address (`target`), stop it."""
 
     def __init__(self, of: Callable[[str], bool] = lambda client_id: client_id != OWN) -> None:
         """Of which clients it keeps requests, by client id."""

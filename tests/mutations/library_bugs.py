@@ -111,7 +111,7 @@ LIBRARY_BUGS = {
         (CLASSIC, "if not self._cooperative or place[0] not in", "if place[0] not in"),
     ),
     "a revocation is acknowledged before the partitions are given up": bug(
-        (f"{OWNERSHIP_TEST}test_what_is_taken_away_is_acknowledged_when_it_is_given_up",),
+        (f"{OWNERSHIP_TEST}test_a_revocation_is_acknowledged_when_partitions_are_given_up",),
         (CONSUMER, "            if gone:\n                return GiveUp(gone)\n", ""),
     ),
     "a batch's end is committed for a partition that was lost and came back": bug(

@@ -53,7 +53,7 @@ class WireCommands:
         return f"{self._sequence}.{name}" if name not in ("", "''") else ""
 
     def _exchanged(self, *frames: bytes, answers: int = 1) -> list[bytes | None]:
-        """Send the frames in one packet; return so many answers. None: the server closed the connection instead."""
+        """Send the frames in one packet; return this many answers. None: the server closed the connection instead."""
         with socket.create_connection(self._address, TIMEOUT_S) as connection, connection.makefile("rb") as received:
             connection.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
             return [_frame_of(received) for _ in range(answers)]

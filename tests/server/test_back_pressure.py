@@ -105,7 +105,7 @@ def test_clients_that_stall_in_the_middle_of_a_request_cannot_starve_the_others(
     eventually(lambda: edge.connections.inflow.total == 0)
 
 
-def test_what_arrives_during_a_sync_is_one_turn(edge_of: Callable[..., Edge]) -> None:
+def test_requests_that_arrive_during_a_sync_are_one_turn(edge_of: Callable[..., Edge]) -> None:
     """Group commit."""
     storage = SlowStorage()
     edge = edge_of(storage)

@@ -58,7 +58,7 @@ def test_a_grid_in_a_file(tmp_path: Path, suffix: str) -> None:
         ({"member": [3]}, "member: a grid has"),
         ({"members": []}, "members: the list is empty"),
         ({"members": [0]}, "members: 0 is not between"),
-        ({"members": ["ten"]}, "members: 'ten' is no whole number"),
+        ({"members": ["ten"]}, "members: 'ten' is not a whole number"),
         ({"partitions": ["x"]}, "partitions: 'x' is neither"),
         ({"partitions": [-1]}, "partitions: -1 is neither"),
         ({"protocols": ["raft"]}, "protocols: 'raft' is none of"),

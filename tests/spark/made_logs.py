@@ -1,4 +1,4 @@
-"""The logs of a cluster, made by hand: the answers that planning needs, without a broker."""
+"""Artificial logs of a cluster: the answers that planning needs, without a broker."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Row = tuple[str, int, int]
 
 
 class Query:
-    """`rows` are what the sink has. `pause` is called between the planning of a batch and its run."""
+    """`rows` are the rows of the sink. `pause` is called between the planning of a batch and its run."""
 
     def __init__(self, directory: Path, options: dict[str, str], pause: Callable[[], None] | None = None) -> None:
         self.directory = directory

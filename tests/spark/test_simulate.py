@@ -100,7 +100,7 @@ def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--members", "ten"], "--members: 'ten' is no whole number"),
+        (["--members", "ten"], "--members: 'ten' is not a whole number"),
         (["--pushed", "maybe"], "--pushed: 'maybe' is neither"),
         (["--protocols", "raft"], "protocols: 'raft' is none of"),
         (["--pattern", "explode"], "pattern: 'explode' is none of"),

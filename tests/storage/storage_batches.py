@@ -1,4 +1,4 @@
-"""Record batches for storage tests, made by hand: the engines must not depend on how `wire` builds them."""
+"""Record batches for storage tests, built without `wire`, because the engines must not depend on it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_replace_swaps_a_range(
     assert bases(each) == [*left, 12]
 
 
-def test_a_deleted_log_is_gone_and_may_be_made_anew(storage: Storage, reopen: Reopen) -> None:
+def test_a_deleted_log_may_be_created_again(storage: Storage, reopen: Reopen) -> None:
     commit(storage, [CreateLog(LOG), CreateLog(OTHER), Append(LOG, (make_batch(0),)), Append(OTHER, (make_batch(0),))])
     commit(storage, [DeleteLog(LOG)])
     assert bases(storage) == []

@@ -62,7 +62,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set(ran.stdout.split())
 
 
-def test_what_a_start_does_not_load(loaded: set[str]) -> None:
+def test_modules_that_a_start_does_not_load(loaded: set[str]) -> None:
     assert "kohort.storage.sqlite" in loaded
     assert not loaded & NOT_AT_THE_START
 

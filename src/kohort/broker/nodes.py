@@ -6,7 +6,7 @@ import msgspec
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """Where clients reach a broker."""
+    """The address at which clients reach a broker."""
 
     host: str
     port: int

@@ -20,6 +20,6 @@ class Backoff:
     jitter: float = 0.2
 
     def pause(self, failures: int, chance: float = 0.5) -> float:
-        """The pause after so many failures in a row, 1 or more. `chance`, from 0 to 1, chooses it within the jitter."""
+        """The pause after `failures` (1 or more) in a row. `chance`, from 0 to 1, chooses it within the jitter."""
         pause = min(self.first * (1 << min(failures - 1, MOST_DOUBLINGS)), self.longest)
         return pause * (1 - self.jitter + 2 * self.jitter * chance)

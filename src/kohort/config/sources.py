@@ -48,8 +48,8 @@ REFUSED = (
 NOT_SETTINGS = (
     r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|COMPILED|JOBS|PURE|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?"
 )
-"""Environment variables with our prefix that are no settings: those of the commands, and those that Kubernetes sets for
-a service."""
+"""Environment variables with our prefix that are not settings: those of the commands, and those that Kubernetes sets
+for a service."""
 
 
 def load(

@@ -1,7 +1,7 @@
 """One shard of the group coordinator: it owns one partition of `__consumer_offsets` and the groups that hash to it.
 
 `step` decides and collects effects. Records reach the hard state only through `apply`: the caller applies the records
-of a step right after it, and those of the log at a start, so live and replayed state are the same fold.
+of a step right after it, and those of the log at a start, so live and replayed state are the same.
 
 A shard serves requests between Loaded and Unloaded. Before Loaded its log is being replayed: requests get 14, but a
 heartbeat succeeds and a SyncGroup gets 27, because clients treat 14 there as fatal (S11, H9). After Unloaded its

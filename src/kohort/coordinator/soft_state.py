@@ -70,7 +70,7 @@ class Running:
         del self.groups[group.group_id]
         if group.group_id in self._hard.groups:
             if self._hard.generations.get(group.group_id, 0) < group.generation_id:
-                # Written by another coordinator (a log taken over from Kafka): only the group itself tells so far.
+                # Written by another coordinator (a log taken over from Kafka): so far only the group's record shows it.
                 self.out.records.append(generation_record(group.group_id, group.generation_id))
             self.out.records.append(group_record(group.group_id, None))
         self.out.note(group, "group deleted", why)

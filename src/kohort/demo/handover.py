@@ -20,7 +20,7 @@ from kohort.demo.workers import Workers
 POLL_S = 0.1
 LONGEST_S = 150.0
 SETTLED_S = 1.0
-"""After a kill: by then the server has answered all that the worker had sent."""
+"""The wait after a kill, in which the server answers all requests of the worker."""
 
 
 class HandoverFailed(RuntimeError):

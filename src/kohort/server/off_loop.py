@@ -144,7 +144,7 @@ class _Plugins:
         try:
             write_frame(_pipe(process.stdin), Question(task.assignor, task.spec))
             answer = read_frame(_pipe(process.stdout), Answer)
-        except Exception as error:  # a broken pipe, or bytes that are no answer
+        except Exception as error:  # a broken pipe, or bytes that are not an answer
             answer = None
             why = f"{type(error).__name__}: {error}"
         else:

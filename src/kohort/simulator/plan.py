@@ -262,7 +262,7 @@ def _operators(seed: int, cast: tuple[Cast, ...]) -> tuple[Cast, ...]:
 
 
 def _size(random: Random, most: int) -> int:
-    """Mostly small; the tail is heavy."""
+    """Mostly small values, with a heavy tail."""
     return min(int(random.paretovariate(1.3)), most)
 
 

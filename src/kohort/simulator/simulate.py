@@ -106,7 +106,7 @@ class Simulation:
             self._enlist(cast)
         disturbed = {str(cast.options.get("group")) for cast in plan.cast if cast.kind in DISTURBING}
         if any(cast.kind == "admin" for cast in plan.cast):
-            disturbed.add(MIXED)  # commits by name do not tell a topic that was created again from its predecessor
+            disturbed.add(MIXED)  # commits by name do not distinguish a topic that was created again
         self.checkers.ledger.honest = frozenset((*GROUPS, *CONSUMER_GROUPS, MIXED)) - disturbed
         beliefs = self.checkers.consumers.beliefs
         beliefs.consumers = self._consumers

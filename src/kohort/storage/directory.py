@@ -21,7 +21,7 @@ LOCK_NAME = "kohort.lock"
 _WAL_HEADER = struct.Struct(">IIIIIIII")
 _FRAME_HEADER = struct.Struct(">IIIIII")
 _FLIPPED_BITS = 1
-"""Salts of the present round differ in at most so many of 64 bits. Those of another round do so once in 2^32: from
+"""Salts of the present round differ in at most this many of 64 bits. Those of another round do so once in 2^32: from
 round to round one salt counts up and the other is random."""
 _EXAMINED_FRAMES = 512
 """How many frames of a dropped commit are examined for a flipped bit: half a second's work."""

@@ -75,7 +75,7 @@ class ErrorCode(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39, "The assignment of replicas is not valid."
     INVALID_CONFIG = 40, "The configuration is not valid."
     NOT_CONTROLLER = 41, "This broker is not the controller.", RETRIABLE
-    INVALID_REQUEST = 42, "The request contradicts itself or misses something; the server's log says more."
+    INVALID_REQUEST = 42, "The request is contradictory or incomplete; the server's log has the reason."
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, "The broker's message format cannot do what the request asks."
     POLICY_VIOLATION = 44, "A policy forbids the request."
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "The batch's sequence number does not follow the last one."

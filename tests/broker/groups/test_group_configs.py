@@ -199,7 +199,7 @@ def test_a_hold_has_an_end_that_is_not_far(wire: Wire, client: Connection) -> No
 
 
 def test_unchanged_values_are_not_checked_again(wire: Wire, client: Connection) -> None:
-    """A hold that is over, an assignor that is gone, a bound that moved: something else can be changed all the same."""
+    """After a hold has ended, an assignor was removed or a bound moved, other configs can still be changed."""
     put(client, hold_until_timestamp_ms=str(wire.now + HOUR), session_timeout_ms="60000")
     wire.advance(2 * HOUR)
     assert alter(client, ("consumer.assignor", SET, "range")) == (0, None)

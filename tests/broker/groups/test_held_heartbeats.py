@@ -18,7 +18,7 @@ from kohort.wire.schemas.metadata import MetadataRequest
 
 
 def member_of(wire: Wire, software: str = "librdkafka", version: int = 3) -> tuple[Connection, HeartbeatRequest]:
-    """A member of a stable group, and its heartbeat. Without `software`, the client does not tell its name."""
+    """A member of a stable group, and its heartbeat. Without `software`, the client does not send its name."""
     connection = wire.connect()
     if software:
         asked = ApiVersionsRequest(client_software_name=software, client_software_version="2.16.0")

@@ -235,7 +235,7 @@ def test_records_that_are_no_stories_are_skipped(client: Connection, wire: Wire)
     again = wire.restarted()
     assert stories(again.connect()) == before
     (complaint,) = again.complaints
-    assert complaint == Complaint("damaged data", f"{JOURNAL_TOPIC}: 6 records that are no stories were skipped")
+    assert complaint == Complaint("damaged data", f"{JOURNAL_TOPIC}: 6 records that are not stories were skipped")
 
 
 def test_a_batch_that_is_no_batch_is_skipped(client: Connection, wire: Wire) -> None:

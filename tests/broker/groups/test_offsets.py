@@ -161,7 +161,7 @@ def test_a_fetch_behind_a_commit_waits_for_it(client: Connection, wire: Wire, st
 
 @pytest.mark.conformance("O21")
 def test_a_recreated_topics_id_reads_no_old_offsets(client: Connection, wire: Wire) -> None:
-    """Deleting a topic deletes its offsets (O25); a log that another coordinator wrote may hold some all the same."""
+    """Deleting a topic deletes its offsets (O25); a log that another coordinator wrote may still hold some."""
     topic_id = client.create_topic("again", 2)
     state = wire.broker.state
     for partition, committed_under in enumerate((topic_id[::-1], topic_id)):

@@ -94,7 +94,7 @@ class Story:
         self.checkpointed = (directory / FILE_NAME).read_bytes()
 
     def world_at(self, length: int) -> World | None:
-        """After the last commit that is whole in so much of the log; None before the first."""
+        """The world after the last whole commit in this much of the log; None before the first."""
         whole = sum(end <= length for end in self.ends)
         return self.worlds[whole - 1] if whole else None
 
@@ -241,7 +241,7 @@ def test_a_crash_in_a_checkpoint_at_any_page(story: Story, place: Path) -> None:
                 assert started_on(laid_out(place, whole, story.wal)) == story.worlds[-1], f"{cut} bytes copied"
 
 
-def test_a_crash_while_the_log_begins_anew(story: Story, sequel: Story, place: Path) -> None:
+def test_a_crash_while_the_log_restarts(story: Story, sequel: Story, place: Path) -> None:
     """After a checkpoint SQLite overwrites old frames with new ones; later frames are from the previous round."""
     assert sequel.database == story.checkpointed
     assert len(sequel.wal) < len(story.wal)

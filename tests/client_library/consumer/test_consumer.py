@@ -274,7 +274,7 @@ async def test_an_impossible_commit_in_on_revoked_ends_the_consumer(servers: str
         await wrong.close()
 
 
-async def test_what_on_revoked_raises_while_the_consumer_is_closed_is_raised_once(servers: str, topic: str) -> None:
+async def test_an_exception_of_on_revoked_while_closing_is_raised_once(servers: str, topic: str) -> None:
     fails = asyncio.Event()
 
     class Broken(Working):
@@ -580,6 +580,6 @@ async def test_a_group_of_another_kind_is_not_joined(servers: str, topic: str) -
         await other.ensure_active_group()
         for protocol in ("auto", "classic"):
             member = Working(servers, topic, [topic], group_protocol=protocol)
-            with pytest.raises(ServerError, match="its members are no consumers") as refused:
+            with pytest.raises(ServerError, match="its members are not consumers") as refused:
                 await member.run()
             assert refused.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -95,7 +95,7 @@ async def test_positions_outside_of_the_log(page: dict[str, Any], cluster: Clust
 
 
 @pytest.mark.usefixtures("orders")
-async def test_what_is_lost_while_the_program_asks_where_it_begins(page: dict[str, Any], cluster: Cluster) -> None:
+async def test_partitions_lost_during_the_lookup_of_positions(page: dict[str, Any], cluster: Cluster) -> None:
     """The consumer does not continue with the partition, and does not block the loop."""
 
     class Removed(page["Orders"]):  # type: ignore[name-defined,misc]

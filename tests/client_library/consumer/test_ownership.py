@@ -207,7 +207,7 @@ def taking() -> World:
     return world
 
 
-def test_what_is_taken_away_is_acknowledged_when_it_is_given_up() -> None:
+def test_a_revocation_is_acknowledged_when_partitions_are_given_up() -> None:
     world = taking()
     world.answer(answer(1, (0,)))
     step = world.step()

@@ -320,7 +320,7 @@ async def test_callbacks_that_break_a_rule(
         setattr(alone, which, does)
         with pytest.raises(error, match=match):
             await alone.ensure_active_group()
-        assert alone.generation_if_stable is None  # by the clock, whatever has been heard
+        assert alone.generation_if_stable is None  # by the clock, whatever was received
 
 
 async def test_heartbeats_go_on_while_a_callback_works(servers: str, unique: str) -> None:

@@ -89,14 +89,14 @@ def test_holdings_keep_their_token_and_give_up_first() -> None:
     assert holdings.assigned(3, ["x", "y"]) == Change({"x": 3, "y": 3}, [])
     assert holdings.assigned(4, ["y", "z"]) == Change({"z": 4}, ["x"])
     assert holdings.claims() == {"x": 3, "y": 3, "z": 4}
-    # Given back while it is being given up: it goes all the same, and comes back in a later round.
+    # An item assigned again while it is given up still leaves, and returns in a later round.
     assert holdings.assigned(5, ["x", "y", "z"]) == Change({}, [])
     assert holdings.released("x")
     assert not holdings.released("x")
     assert holdings.assigned(6, ["x", "y", "z"]) == Change({"x": 6}, [])
     assert holdings.claims() == {"x": 6, "y": 3, "z": 4}
     assert sorted(holdings.lost()) == ["x", "y", "z"]
-    # The group took the claims of what is lost now into account: what it has kept for this worker is nobody's.
+    # The group counted the claims of the lost items, so the items that it kept for this worker have no owner.
     assert holdings.assigned(7, ["y", "z"]) == Change({"y": 7, "z": 7}, [], again=True)
     assert holdings.claims() == {"y": 7, "z": 7}
     assert holdings.assigned(8, ["y"]) == Change({}, ["z"])

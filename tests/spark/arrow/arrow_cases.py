@@ -118,7 +118,7 @@ def damaged(seed: int) -> tuple[BatchHeader, bytes]:
 
 
 def is_refused(filler: Filler, seed: int, with_headers: bool, place: Callable[[bytes], Any] = bytes) -> bool:
-    """True if a decoder finds the damage. It must do so where the reference does, and else read the same.
+    """True if a decoder finds the damage. It must find it where the reference does, and otherwise read the same.
 
     `place` puts the bytes where they are read.
     """

@@ -74,7 +74,7 @@ def test_rows_are_those_of_the_reference(
 @both
 @pytest.mark.parametrize("with_headers", [False, True])
 def test_damage_is_found_or_harmless(filler_class: FillerClass, with_headers: bool) -> None:
-    """Whatever the bytes, either way finds damage where the reference does, and reads the same where that does not."""
+    """For any bytes, both decoders find damage where the reference does, and otherwise read the same."""
     found = sum(is_refused(filler_class(with_headers), seed, with_headers) for seed in range(1_500))
     assert 500 < found < 1_450
 

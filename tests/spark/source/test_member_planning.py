@@ -1,5 +1,5 @@
-"""Plans and commits of a query that shares its group, after changes of the logs and the group: against logs and a
-group made by hand."""
+"""Plans and commits of a query that shares its group, after changes of the logs and the group: against artificial logs
+and groups."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def fences(monkeypatch: pytest.MonkeyPatch) -> Fences:
 
 
 class Group:
-    """The calls of a consumer that a membership makes; the group is made by hand."""
+    """The calls of a consumer that a membership makes, with an artificial group."""
 
     failure = None
     member_id, epoch, protocol = "m-1", 3, "consumer"
@@ -129,7 +129,7 @@ class Group:
 
 
 class Made(Membership):
-    """A member of a group that is made by hand."""
+    """A member of an artificial group."""
 
     def __init__(self, options: Options, last: Any = None) -> None:
         self.group = Group()
@@ -272,7 +272,7 @@ def test_partitions_refused_to_tasks_are_not_committed(
     assert "has taken away t-0; its part of the batch is not committed" in capsys.readouterr().err
     assert member.positions == {Q: 25}
     monkeypatch.setattr(refusals, "REFUSED_S", -1.0)
-    assert member.positions == {P: 10, Q: 25}  # if it should be this member's all the same, it reads it again
+    assert member.positions == {P: 10, Q: 25}  # if this member owns it nevertheless, it reads it again
 
 
 def test_a_cluster_that_refuses_nothing_is_asked_once(fences: Fences) -> None:

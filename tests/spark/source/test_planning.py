@@ -1,4 +1,4 @@
-"""The plans of a query: the offsets of a micro-batch, its tasks, and logs (made by hand) that have changed."""
+"""The plans of a query: the offsets of a micro-batch, its tasks, and artificial logs that have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One task's reading, against fetches made by hand: gaps, control batches, damage, silence."""
+"""One task's reading, against artificial fetches: gaps, control batches, damage, silence."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_gap_at_the_end_of_the_log_ends_the_range(
 
 
 class Silent(Log):
-    """Answers with nothing so many times, as a broker does that cannot read from tiered storage."""
+    """Gives this many empty answers, like a broker that cannot read from tiered storage."""
 
     silent = 1_000_000
 

@@ -86,7 +86,7 @@ def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> No
         return sorted(sum(map(len, member.assigned.values())) for member in group.members)
 
     def has_left() -> bool:
-        """Not by its session's end."""
+        """True if the member has left, and was not removed when its session ended."""
         return not members() and cluster.explain_group("g", last=1).stories[-1]["cause"]["what"] == "member left"
 
     limits = {"group_consumer_min_session_timeout_ms": 100, "group_consumer_min_heartbeat_interval_ms": 100}

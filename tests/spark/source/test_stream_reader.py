@@ -101,7 +101,7 @@ def test_a_commit_that_fails_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A group with a member takes no commits of others; the query goes on all the same."""
+    """A group with a member refuses commits of others; the query continues nevertheless."""
     from confluent_kafka import Consumer
 
     monkeypatch.setattr(commits, "COMMIT_RETRY_S", Backoff(0, 0))

@@ -87,7 +87,7 @@ def read_journal(state: BrokerState) -> None:
             bad += 1
     if bad:
         state.turn.complain(
-            Complaint("damaged data", f"{JOURNAL_TOPIC}: {bad} records that are no stories were skipped")
+            Complaint("damaged data", f"{JOURNAL_TOPIC}: {bad} records that are not stories were skipped")
         )
 
 

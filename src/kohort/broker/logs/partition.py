@@ -43,7 +43,7 @@ UNKNOWN = -1
 SEARCHED = 50_000
 """Records that one request for offsets by time reads, up to the end of a batch: ten or twenty milliseconds."""
 BYTES_LIKE_A_RECORD = 200
-"""Decompressing so many bytes takes as long as reading a record."""
+"""Decompressing this many bytes takes as long as reading a record."""
 MAX_STORED_BYTES = 128 * 1024 * 1024
 """Largest size of a stored batch when it is decompressed. Larger than any setting, so that every batch that was ever
 accepted can be read."""
@@ -314,7 +314,7 @@ class Partition:
 def readable_records(batch: StoredBatch) -> list[Record] | None:
     """The records of a stored batch; None when they cannot be read.
 
-    Validation walks over most records without reading them, so a client can have stored bytes that are no records."""
+    Validation walks over most records without reading them, so a client can have stored bytes that are not records."""
     try:
         return decode_records(batch.data, max_bytes=MAX_STORED_BYTES)
     except ProtocolError:

@@ -34,7 +34,7 @@ LONGEST = 8_192
 MOST_PLACES = 32_768
 """Partitions in the kept commits of all connections, 20 to 60 MB; beyond that the oldest are dropped."""
 IN_VAIN = 4
-"""After so many kept commits in a row that were never repeated, no more are kept for a connection."""
+"""After this many kept commits in a row without a repetition, a connection keeps no more commits."""
 
 
 class Kept:

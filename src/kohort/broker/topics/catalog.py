@@ -75,7 +75,7 @@ class Topic:
 
 
 class Catalog:
-    """The fold of the metadata log."""
+    """The state that results from the metadata log."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

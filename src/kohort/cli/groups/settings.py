@@ -44,7 +44,7 @@ def _milliseconds(text: str) -> int:
     parts = re.findall(r"(\d+)(ms|s|m|h)", text)
     value = sum(int(count) * UNITS_MS[unit] for count, unit in parts)
     if "".join(map("".join, parts)) != text or not 0 < value < 10**12:
-        raise typer.BadParameter(f"{text!r} is no length of time; write 30s, 5m or 1h30m")
+        raise typer.BadParameter(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
     return value
 
 

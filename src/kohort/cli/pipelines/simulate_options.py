@@ -143,7 +143,7 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
         return None
     for word in words:
         if not (word.isascii() and word.isdigit()):
-            raise typer.BadParameter(f"{option}: {word!r} is no whole number")
+            raise typer.BadParameter(f"{option}: {word!r} is not a whole number")
     return tuple(map(int, words))
 
 

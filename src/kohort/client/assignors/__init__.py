@@ -7,13 +7,13 @@
 | --- | --- | --- |
 | `range` | runs of neighbouring partitions, topic by topic | eager |
 | `roundrobin` | all partitions in turn | eager |
-| `sticky` | even, with few moves | eager: all is given up before a rebalance |
+| `sticky` | even, with few moves | eager: members give up all partitions before a rebalance |
 | `cooperative-sticky` | the same | cooperative: a partition moves in two rebalances, the others stand still for none |
 
 Names, subscriptions, user data and assignments are Kafka's to the byte, so members of kohort's client, Java's
 clients, librdkafka and kafka-python can share a group, whichever member leads. Where members name no racks, `range`
-and `roundrobin` assign as Java's do. The sticky ones keep the promises of Java's, but may give a partition to another
-member.
+and `roundrobin` assign as Java's do. The sticky assignors guarantee the same as Java's, but may give a partition to
+another member.
 
 eager    range and roundrobin
 spec     what an assignor gets and returns, and the bytes of both

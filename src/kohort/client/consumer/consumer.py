@@ -133,7 +133,7 @@ class GroupConsumer:
         """For how long no other member can own what this member owns, by the clock; 0 where another may.
 
         If the coordinator cannot be reached, it may have removed this member. The member goes on until it learns so;
-        its commits are refused then. An application that must not go on so long checks this.
+        its commits are refused then. An application that must stop earlier checks this.
         """
         ownership = self._session.ownership
         return 0 if ownership is None else ownership.lease_left(clock_ms())

@@ -101,7 +101,7 @@ def wanted(topics: str | Iterable[str], pattern: str | None) -> Wanted:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"subscribe: {pattern!r} is no regular expression: {error}") from None
+            raise ValueError(f"subscribe: {pattern!r} is not a regular expression: {error}") from None
     return Wanted(names, pattern)
 
 

@@ -205,7 +205,7 @@ class ConsumerSession:
         if error == ErrorCode.FENCED_INSTANCE_ID:
             hint = f"another member has joined as {self._options['group_instance_id']!r}"
         elif error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-            hint = "its members are no consumers, or have no assignor in common with this one"
+            hint = "its members are not consumers, or have no assignor in common with this one"
         elif error == ErrorCode.UNSUPPORTED_VERSION:
             hint = "this cluster does not serve group_protocol=consumer (KIP-848)"
         raise server_error(error, f"group {self._group_id}", hint)

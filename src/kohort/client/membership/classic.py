@@ -379,7 +379,7 @@ class Membership:
         self._heartbeat_at = now if held else self._requests.sent_at + interval
 
     def _kept_until(self) -> Millis | None:
-        """When an assignment that is kept over a rebalance is lost, if no request reaches the coordinator before."""
+        """When an assignment kept over a rebalance is lost, unless a request reaches the coordinator first."""
         rejoins = self.phase in (Phase.JOINING, Phase.SYNCING) and not self._requests.awaits_answer
         return self._lease_ends_at if rejoins and self._owned is not None else None
 

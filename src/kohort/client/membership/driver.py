@@ -49,7 +49,7 @@ log = logging.getLogger("kohort.client")
 
 
 def clock_ms() -> Millis:
-    """An instant, for memberships."""
+    """The current time, for memberships."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 

@@ -13,7 +13,7 @@ WORD = 0xFFFFFFFF
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of a key among so many partitions; the empty key is a key."""
+    """The partition of a key among this many partitions; the empty key is a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

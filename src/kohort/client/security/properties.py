@@ -226,7 +226,7 @@ class Reading:
             if oidc.url.startswith("file:"):
                 return TokenFile("/" + oidc.url.removeprefix("file:").lstrip("/"))
             if not oidc.url.startswith(("https://", "http://")):
-                raise ValueError("sasl.oauthbearer.token.endpoint.url is no http, https or file URL")
+                raise ValueError("sasl.oauthbearer.token.endpoint.url is not an http, https or file URL")
             if not oidc.client_id or not oidc.client_secret:
                 raise ValueError("sasl.oauthbearer.client.id or sasl.oauthbearer.client.secret is missing")
             return oidc

@@ -194,7 +194,7 @@ class AsyncConnection(asyncio.Protocol):
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's classes are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError) and not isinstance(exc, ssl.SSLEOFError):

@@ -88,8 +88,8 @@ class Discovery:
     ) -> tuple[Address, AsyncConnection]:
         """A connection to the coordinator of a group, with as many attempts as it takes.
 
-        A cluster that has never answered gets `bootstrap_timeout_ms`. `pause` waits for so many milliseconds between
-        two attempts, and returns whether to go on. Raises KafkaError.
+        A cluster that has never answered gets `bootstrap_timeout_ms`. `pause` waits for the given number of
+        milliseconds between two attempts, and returns whether to go on. Raises KafkaError.
         """
         began = time.monotonic()
         attempts = 0

@@ -321,7 +321,7 @@ class Router:
             time.sleep(pause)
 
     def backoff(self, attempts: int) -> float:
-        """Seconds to wait after so many failed attempts."""
+        """Seconds to wait after this many failed attempts."""
         return self._backoff.pause(attempts, self._random.random())
 
 

@@ -3,7 +3,7 @@
 assignment_records      a member's state and its target, to and from their records
 checks                  why a heartbeat is refused
 classic_fields          the fields in a member's record that only the classic protocol has
-group                   hard state: a group as the fold of its records
+group                   hard state: a group, built from its records
 heartbeat               ConsumerGroupHeartbeat, from the request to the answer
 held_heartbeats         how long an answer is held, and what the next interval is
 journal_notes           what the journal says of members and of changes

@@ -155,7 +155,7 @@ class ConsumerGroup:
         return [*self._count(sorted(names - were), 1), *self._count(sorted(were - names), -1)]
 
     def _count(self, names: Iterable[str], members: int) -> Iterator[str]:
-        """Add so many subscribers to each topic. Yields the topics that gained their first or lost their last one."""
+        """Add this many subscribers to each topic. Yields the topics that gained their first or lost their last one."""
         for name in names:
             before = self.subscribers.get(name, 0)
             _count(self.subscribers, name, members)

@@ -57,7 +57,7 @@ class Patterns:
         if self._matches.is_valid(text):
             return ""
         problem = problem_of(text, self._config.group_consumer_regex_max_length)
-        return f"{text[:100]!r} is no regular expression that is served: {problem}" if problem else ""
+        return f"{text[:100]!r} is not a supported regular expression: {problem}" if problem else ""
 
     # -- members
 

@@ -1,6 +1,6 @@
 """The journal: why a group rebalanced, how long it took and which partitions moved.
 
-journal               entries of the shards' effects, folded into stories; limits; records of the journal's topic
+journal               entries of the shards' effects, collected into stories; limits; records of the journal's topic
 story                 what is kept of one rebalance; its JSON is a format
 rebalance_end         how a rebalance ended, and which members the others waited for
 reconciliation_steps  how the members of a consumer group came to their target

@@ -1,4 +1,4 @@
-"""The journal: what happened to the groups, folded into stories that explain their rebalances.
+"""The journal: the events of the groups, collected into stories that explain their rebalances.
 
 The shards' effects hold entries, one for each thing that happened. The entries of a rebalance become one story. It
 begins with "rebalance started" (its cause is the entry right before in the same step), continues with the generation,

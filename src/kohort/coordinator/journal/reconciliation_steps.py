@@ -1,4 +1,4 @@
-"""How the members of a consumer group came to their target: the steps of each, folded into the story of a rebalance.
+"""The steps by which each member of a consumer group reached its target, for the story of a rebalance.
 
     told to revoke ─► revoked ─►            a member that has to give partitions up
     waits for partitions ─► got partitions  a member that gets more

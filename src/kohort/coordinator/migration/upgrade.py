@@ -1,9 +1,9 @@
 """The plan of an upgrade: the consumer group that replaces a classic group with members. Nothing here changes
 anything.
 
-Members keep what they have, under the number that they know: the generation becomes the epoch. A member has what it was
-last assigned and what it said in its JoinGroup that it owns: a cooperative member uses partitions that its leader has
-taken from it until it learns so. Members that have not been through a generation have nothing to keep; they join again.
+Members keep what they have, under the number that they know: the generation becomes the epoch. A member has the
+partitions of its last assignment and those that its JoinGroup claimed: a cooperative member uses partitions that its
+leader has taken from it until it learns so. Members without a generation have nothing to keep; they join again.
 
 Source: GroupMetadataManager.convertToConsumerGroup, ConsumerGroup.fromClassicGroup; row N18 of the conformance list.
 Kafka takes librdkafka's sticky assignors for custom ones, and does not count what members say they own.

@@ -318,8 +318,8 @@ def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, v
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
-    """A topic may have been deleted and created again: offsets of the former one do not count. Without an id on either
-    side (NO_UUID) the name counts."""
+    """A topic may have been deleted and created again: offsets of the former one do not count. If either side has no id
+    (NO_UUID), the names are compared."""
     if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):
         return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="")
     return OffsetFetchResponsePartitions(

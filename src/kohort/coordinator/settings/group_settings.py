@@ -109,7 +109,7 @@ GROUP_CONFIGS: dict[str, ConfigKey] = dict(
                 NEVER,
                 "Rollout hold: until this time, in ms since 1970, members come and go without a rebalance; 0 for none",
             ),
-            int_key(HOLD_MEMBERS, 0, 0, "Rollout hold: it ends when the group has so many members; 0 only with time"),
+            int_key(HOLD_MEMBERS, 0, 0, "Rollout hold: number of members that ends it; 0: only time ends it"),
             config_key(
                 HOLD_DEAD,
                 BOOLEAN,

@@ -340,7 +340,7 @@ class Liar(Garbler):
         lie = SyncGroupRequestAssignment(member_id=member_id, assignment=b"")
         request = SyncGroupRequest(
             group_id=self.options["group"],
-            # A SyncGroup with the leader's id would be valid: the server cannot tell it from the leader's.
+            # A SyncGroup with the leader's id would be valid: the server cannot distinguish it from the leader's.
             generation_id=generation if generation < 0 else generation + 5,
             member_id=member_id,
             group_instance_id=instance,

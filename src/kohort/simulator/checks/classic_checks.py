@@ -281,7 +281,7 @@ class ClassicChecks:
         if phase == facts.phase == "Stable" and key.topic in self.subscribed:
             raise Violation("subscribed topics do not expire", f"{key}", key.group)
         if phase in ("Empty", "Dead") and state.now - facts.nonempty_at < self._config.offsets_retention_ms:
-            raise Violation("offsets outlive their group for the retention", f"{key}", key.group)
+            raise Violation("offsets stay for the retention after their group", f"{key}", key.group)
 
 
 def running(shard: Shard) -> dict[str, Group]:

@@ -412,7 +412,7 @@ class ConsumerChecks:
             raise facts.broken("subscribed topics do not expire", f"{key}")
         committed = self.ledger.deleted[key.group, (key.topic, key.partition)]
         if now - committed < self.config.offsets_retention_ms:
-            raise facts.broken("offsets outlive their commit for the retention", f"{key}")
+            raise facts.broken("offsets stay for the retention after their commit", f"{key}")
 
     # -- descriptions
 

@@ -159,7 +159,7 @@ def _check_committer(facts: GroupFacts, request: OffsetCommitRequest, now: Milli
     if facts.quiet and facts.phase == "CompletingRebalance":
         raise facts.broken("no member commits between join and sync", f"{request.member_id} in {generation}")
     if request.member_id not in facts.members and request.member_id not in facts.joined:
-        raise facts.broken("only members commit", f"{request.member_id} was never told that it is one")
+        raise facts.broken("only members commit", f"{request.member_id} never learned of its membership")
 
 
 def _check_alive(facts: GroupFacts, member_id: str, error: int, what: str) -> None:

@@ -33,11 +33,11 @@ PATTERNS = {
     "rolling-static": "a rolling restart of static members (group.instance.id), which come back within their session",
     "rolling-hold": "a rolling restart under a rollout hold, released when all are back (consumer protocol only)",
     "stop-start": "all members stop together and start again together",
-    "scale-out": "so many members join, one after another",
-    "scale-in": "so many members leave, one after another",
-    "crash": "so many members are killed together and started again",
-    "crash-static": "so many static members (group.instance.id) are killed together and started again",
-    "zone": "so many members are killed together and stay away",
+    "scale-out": "COUNT members join, one after another",
+    "scale-in": "COUNT members leave, one after another",
+    "crash": "COUNT members are killed together and started again",
+    "crash-static": "COUNT static members (group.instance.id) are killed together and started again",
+    "zone": "COUNT members are killed together and stay away",
     "flap": "one member is killed and started again, over and over, for the time to observe",
     "failover": "the coordinator dies and starts again",
 }
@@ -181,13 +181,13 @@ def _check(point: Point) -> None:
     for name, (low, high) in BOUNDS.items():
         value = getattr(point, name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise BadPoint(f"{name}: {value!r} is no whole number")
+            raise BadPoint(f"{name}: {value!r} is not a whole number")
         if not low <= value <= high:
             raise BadPoint(f"{name}: {value} is not between {low} and {high}")
     for name in ("crashes_per_hour", "restarts_per_hour"):
         rate = getattr(point, name)
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 100_000:
-            raise BadPoint(f"{name}: {rate!r} is no number between 0 and 100000")
+            raise BadPoint(f"{name}: {rate!r} is not a number between 0 and 100000")
     for name in ("pushed", "aged"):
         if not isinstance(getattr(point, name), bool):
             raise BadPoint(f"{name}: {getattr(point, name)!r} is neither true nor false")
@@ -223,5 +223,5 @@ def point_of(values: dict[str, Any]) -> Point:
     """A point from names and values. Raises BadPoint."""
     for name in values:
         if name not in FIELDS:
-            raise BadPoint(f"{name}: there is no such setting; there are {', '.join(FIELDS)}")
+            raise BadPoint(f"{name}: there is no such setting; the settings are {', '.join(FIELDS)}")
     return normal(Point(**values))

@@ -80,7 +80,7 @@ class Link:
         """True while the connection is open on the client's side."""
         self.half_open = False
         self.raw = False
-        """The client sent bytes that are no request: answers cannot be matched to requests."""
+        """The client sent bytes that are not a request: answers cannot be matched to requests."""
         self.outstanding: deque[Asked] = deque()
         """Requests that reached the server and are not answered."""
         self._travelling: deque[Asked] = deque()

@@ -27,7 +27,7 @@ class CompiledFiller:
         self._allocate(0)
 
     def _allocate(self, record: int) -> None:
-        """Allocate buffers with room for a record of so many bytes."""
+        """Allocate buffers with room for a record of this many bytes."""
         self._rows, self._bytes = columns.ROWS, max(columns.BYTES, record)
         self._offsets = np.empty(self._rows, np.int64)
         self._times = np.empty(self._rows, np.int64)
@@ -65,7 +65,7 @@ class CompiledFiller:
             self._types.append((int(self._state[kernel.ROWS]), kind))
 
     def flush(self, record: int = 0) -> Columns | None:
-        """The columns filled so far, if they have rows. New buffers have room for a record of so many bytes."""
+        """The columns filled so far, if they have rows. New buffers have room for a record of this many bytes."""
         state = self._state
         rows = int(state[kernel.ROWS])
         filled = None

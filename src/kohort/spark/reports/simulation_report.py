@@ -32,9 +32,9 @@ METHOD = (
     "machine, except for processor time."
 )
 MEANINGS = (
-    ("paused", "partition-seconds without a member that works on the partition: ten partitions that stand still for "
+    ("paused", "partition-seconds without a member that works on the partition: ten partitions that pause for "
      "one second are ten"),
-    ("worst", "the longest time that one partition stood still, of all runs"),
+    ("worst", "the longest pause of one partition, over all runs"),
     ("stable", "from a disturbance until no member begins or ends work on a partition any more"),
     ("moves", "partitions that moved to another member; needed is the smallest number that any protocol can reach"),
     ("repeated", "partition-seconds of work that was repeated, because it was not committed"),

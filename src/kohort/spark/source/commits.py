@@ -188,7 +188,7 @@ def _open(options: Options, timeout_ms: int) -> Cluster:
 def _commit(
     cluster: Cluster, group_id: str, positions: Positions, holder: GroupReader
 ) -> dict[TopicPartition, Committed]:
-    """Commit what the group does not have already. Returns what it had. Raises KafkaError."""
+    """Commit what the group does not have already. Returns the offsets that it had. Raises KafkaError."""
     found = cluster.committed(group_id, positions)
     if any(place not in found or found[place].offset != offset for place, offset in positions.items()):
         cluster.commit(group_id, with_metadata(positions, holder))

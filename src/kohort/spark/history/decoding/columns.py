@@ -149,7 +149,7 @@ def commits(source: Bytes, kinds: Numbers, statuses: Numbers, versions: Numbers,
 
 
 def _integer(source: Bytes, at: Numbers, size: int) -> Numbers:
-    """Signed integers of so many bytes; any value where they would lie outside the data."""
+    """Signed integers of this many bytes; any value where they would lie outside the data."""
     last = len(source.data) - 1
     value: Numbers = source.data[np.clip(at, 0, last)].astype(np.int8).astype(np.int64)
     for place in range(1, size):

@@ -46,7 +46,7 @@ PLAIN = Kernels(False, kernels.keys, kernels.commits, kernels.group_values, gath
 
 
 def kernels_for(records: int) -> Kernels:
-    """The kernels for the next so many records. Raises ImportError if numba is demanded and missing."""
+    """The kernels for the next `records` records. Raises ImportError if numba is demanded and missing."""
     global _decoded
     _decoded += records
     wanted = os.environ.get(DECODER_VARIABLE, "").strip().lower()

@@ -256,7 +256,7 @@ class _Text:
 
 
 def _arrays(records: int, room: list[int]) -> GroupArrays:
-    """Empty arrays with room for so many members, topics and partitions."""
+    """Empty arrays with room for this many members, topics and partitions."""
     widths = (kernels.MEMBER_WIDTH, kernels.TOPIC_WIDTH, kernels.PARTITION_WIDTH)
     numbers_of_records = np.full((records, kernels.RECORD_WIDTH), NOTHING, np.int64)
     numbers_of_records[:, : kernels.PROTOCOL_TYPE] = UNSET

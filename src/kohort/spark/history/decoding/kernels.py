@@ -5,8 +5,8 @@ of all other records. They write numbers into arrays that the caller provides. A
 its bytes begin and how many there are; `columns.py` makes strings of a whole column of them later.
 
 The functions are plain Python, which numba compiles (`compilation.py`) or which runs as it is; then `data` is `bytes`,
-whose items Python reads faster than numpy's. A function that reads takes a position and returns the position behind
-what it has read, or BAD if the bytes do not fit or the position is BAD. A record whose bytes do not fit is malformed.
+whose items Python reads faster than numpy's. A function that reads takes a position and returns the position after the
+bytes that it read, or BAD if the bytes do not fit or the position is BAD. A record whose bytes do not fit is malformed.
 
 The layouts are Kafka's (group-coordinator/src/main/resources/common/message) and, for what consumers put inside,
 clients/src/main/resources/common/message/ConsumerProtocol*.json. In flexible versions a length is a varint, one more
@@ -419,12 +419,12 @@ def int64(data: Any, at: Any) -> Any:
 
 
 def fixed(at: Any, end: Any, size: Any) -> Any:
-    """The position behind so many bytes."""
+    """The position after this many bytes."""
     return at + size if at != BAD and at + size <= end else BAD
 
 
 def array32(at: Any, end: Any, count: Any) -> Any:
-    """The position behind so many numbers of four bytes."""
+    """The position after this many numbers of four bytes."""
     return fixed(at, end, 4 * count) if count >= 0 else BAD
 
 
@@ -443,7 +443,7 @@ def text(data: Any, at: Any, end: Any, flexible: Any, nullable: Any, out: Any, c
 
 
 def span(data: Any, at: Any, end: Any, flexible: Any, wide: Any, nullable: Any) -> Any:
-    """Where a string (or, `wide`, bytes) begins, how long it is, and the position behind it."""
+    """Where a string (or, `wide`, bytes) begins, how long it is, and the position after it."""
     count, at = length(data, at, end, flexible, wide)
     if at == BAD or count > end - at or (count < 0 and not nullable):
         return 0, NOTHING, BAD
@@ -451,7 +451,7 @@ def span(data: Any, at: Any, end: Any, flexible: Any, wide: Any, nullable: Any) 
 
 
 def length(data: Any, at: Any, end: Any, flexible: Any, wide: Any) -> Any:
-    """A length, NOTHING for a null, and the position behind it. `wide`: four bytes, not two, unless flexible."""
+    """A length, NOTHING for a null, and the position after it. `wide`: four bytes, not two, unless flexible."""
     if at == BAD:
         return 0, BAD
     if flexible:
@@ -464,7 +464,7 @@ def length(data: Any, at: Any, end: Any, flexible: Any, wide: Any) -> Any:
 
 
 def uvarint(data: Any, at: Any, end: Any) -> Any:
-    """A number below 2^31 in at most five bytes, and the position behind it."""
+    """A number below 2^31 in at most five bytes, and the position after it."""
     value = 0
     shift = 0
     while at < end and shift < 35:
@@ -478,7 +478,7 @@ def uvarint(data: Any, at: Any, end: Any) -> Any:
 
 
 def tags(data: Any, at: Any, end: Any, flexible: Any) -> Any:
-    """The position behind the tagged fields; where field 0 begins, and its size or NOTHING."""
+    """The position after the tagged fields; where field 0 begins, and its size or NOTHING."""
     if at == BAD or not flexible:
         return at, 0, NOTHING
     begin, size = 0, NOTHING

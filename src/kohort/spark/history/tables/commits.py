@@ -27,7 +27,7 @@ STEPS = ("first", "forward", "same", "back", "deleted")
 FIRST, FORWARD, SAME, BACK, DELETED = range(len(STEPS))
 
 RECOVERY = 4
-"""A step back is a tooth if the old offset is reached again within so many commits."""
+"""A step back is a tooth if the old offset is reached again within this many commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Sawteeth(NamedTuple):
 
 
 def sawteeth(commits: Commits, least: int, gap_ms: int) -> Sawteeth:
-    """Runs of at least so many teeth, each at most `gap_ms` after the one before it."""
+    """Runs of at least this many teeth, each at most `gap_ms` after the one before it."""
     rows = np.flatnonzero(teeth(commits))
     place, at = commits.place[rows], commits.at[rows]
     depth = commits.previous[rows] - commits.offset[rows]

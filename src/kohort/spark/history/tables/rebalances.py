@@ -208,7 +208,7 @@ class Storm:
 
 
 def storms(found: Iterable[Rebalance], least: int, gap_ms: int) -> list[Storm]:
-    """Runs of at least so many rebalances, each at most `gap_ms` after the one before it.
+    """Runs of at least this many rebalances, each at most `gap_ms` after the one before it.
 
     A group needs one rebalance for each member that it gains or loses in the run; these are not counted.
     """

@@ -104,8 +104,8 @@ class Membership:
     def _end_former_membership(self, former: BatchReader) -> None:
         """End the membership of an earlier process that could not do so itself.
 
-        First commit in its name what it has finished (or this process since), while no other member can have its
-        partitions; then let it leave. If that process still runs, it is fenced by this.
+        Before it leaves, commit the offsets that it (or this process since) has finished, while no other member can
+        have its partitions. If that process still runs, it is fenced by this.
         """
         committer = Committer(former.member, former.epoch, self._instance_id)
         try:

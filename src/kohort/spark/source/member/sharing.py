@@ -120,7 +120,7 @@ class Sharing:
 
 
 def batch_reader(end: Mapping[str, Any]) -> BatchReader | None:
-    """The member that has read the batch with this end; None if the query was no member."""
+    """The member that has read the batch with this end; None if the query was not a member."""
     batch = end.get(BATCH, {})
     if not batch.keys() >= set(BatchReader._fields):
         return None
@@ -131,7 +131,7 @@ UNKNOWN = -1
 
 
 def ranges_of(end: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
-    """The ranges of a batch of any process. Their beginnings are UNKNOWN if the query was no member then."""
+    """The ranges of a batch of any process. Their beginnings are UNKNOWN if the query was not a member then."""
     begin = from_json(end.get(START, {})) if BATCH in end else {}
     return {place: (begin.get(place, UNKNOWN), until) for place, until in from_json(end).items()}
 
@@ -147,7 +147,7 @@ def where_to_begin(committed: Committed | None, last: tuple[int, int] | None) ->
     `last` is the partition's range in the last batch that this query finished in an earlier process. If the group is
     still at the beginning of that range, then that process ended before it could commit, nobody has read on since, and
     reading continues after the range. The exception is an offset that an operator has set meanwhile; operators' tools
-    do not write the metadata that a query writes with its offsets. A query that was no member continues after its
+    do not write the metadata that a query writes with its offsets. A query that was not a member continues after its
     range: the group only followed it.
     """
     at = None if committed is None else committed.offset
