@@ -30,20 +30,17 @@ class Workers:
 
     def start(self) -> None:
         for options in self._options:
-            self._start(options)
-
-    def _start(self, options: Options) -> None:
-        with self.log(options.name).open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "kohort.demo.worker", msgspec.json.encode(options).decode()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
-        self._processes[options.name] = process
-        reader = threading.Thread(target=self._listen, args=(options.name, process), daemon=True)
-        reader.start()
-        self._readers.append(reader)
+            with self.log(options.name).open("wb") as errors:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "kohort.demo.worker", msgspec.json.encode(options).decode()],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                )
+            self._processes[options.name] = process
+            reader = threading.Thread(target=self._listen, args=(options.name, process), daemon=True)
+            reader.start()
+            self._readers.append(reader)
 
     def _listen(self, name: str, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None

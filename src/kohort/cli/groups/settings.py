@@ -18,7 +18,7 @@ from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups,
 from kohort.cli.groups.wording import duration, instant
 from kohort.cli.output import Format, Output, name, print_json, print_table
 from kohort.client.admin.configs import ConfigEntry, ConfigSource
-from kohort.client.admin.groups import DEAD, GroupDescription
+from kohort.client.admin.groups import DEAD
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.wire.errors import ErrorCode
@@ -65,7 +65,12 @@ def hold(
     """Hold a group's rebalances during a rollout: members come and go; one rebalance follows at the end."""
     length_ms = _milliseconds(length)
     with connected(where) as cluster:
-        _must_be_holdable(cluster.describe_groups([group])[group])
+        found = cluster.describe_groups([group])[group]
+        if found.state == DEAD:
+            fail(f"group {group} does not exist")
+        if found.type == "classic":
+            only = "only groups whose members use the consumer protocol (group.protocol=consumer) can be held"
+            fail(f"group {group} is a classic group; {only}")
         if UNTIL not in (own := _texts(_settings(cluster, group))):
             fail(f"the cluster has no rollout holds: its groups have no config {UNTIL}")
         until_ms = int(time.time() * 1000) + length_ms
@@ -121,14 +126,6 @@ def _changes(assign: Sequence[str], unset: Sequence[str]) -> dict[str, str | Non
             raise typer.BadParameter(f"{key} is given twice")
         changes[key] = value if equals else None
     return changes
-
-
-def _must_be_holdable(group: GroupDescription) -> None:
-    if group.state == DEAD:
-        fail(f"group {group.group_id} does not exist")
-    if group.type == "classic":
-        only = "only groups whose members use the consumer protocol (group.protocol=consumer) can be held"
-        fail(f"group {group.group_id} is a classic group; {only}")
 
 
 # -- for `groups describe`

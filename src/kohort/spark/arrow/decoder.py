@@ -10,11 +10,11 @@ cost as much as loading numba. KOHORT_SPARK_DECODER=python or =numba in the work
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 
 from kohort.spark.arrow.columns import Filler
+from kohort.spark.runtime.failures import warn
 
 DECODER_VARIABLE = "KOHORT_SPARK_DECODER"
 WORTH_IT = 200_000
@@ -34,11 +34,7 @@ def filler(expected: int, with_headers: bool) -> Filler:
             return compiled(with_headers)
         if not _warned and DECODER_VARIABLE not in os.environ:
             _warned = True
-            print(
-                f"kohort: {why_not}, so records are decoded by a loop in Python, some ten times slower",
-                file=sys.stderr,
-                flush=True,
-            )
+            warn(f"{why_not}, so records are decoded by a loop in Python, some ten times slower")
     from kohort.spark.arrow.plain import PlainFiller
 
     return PlainFiller(with_headers)

@@ -11,7 +11,6 @@ Delta and Iceberg compact their tables themselves (OPTIMIZE, rewrite_data_files)
 from __future__ import annotations
 
 import math
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from kohort.spark.lake.file_swap import Swap, finish, swap
 from kohort.spark.lake.lake import HIDDEN, LakeError, data_files
 from kohort.spark.lake.locks import STALE_S, Taken, leased, lock_file
 from kohort.spark.lake.tables import TABLE_NAME, TableFormat, check_format, parquet_directories
-from kohort.spark.runtime.failures import cause
+from kohort.spark.runtime.failures import cause, warn
 from kohort.spark.runtime.session import timestamps_in_micros
 
 TARGET_BYTES = 128_000_000
@@ -108,10 +107,9 @@ def recover(table: HadoopDirectory) -> bool:
             _finish_all(table)
     except LakeError as busy:
         if any(_is_journal(name) for name in (table / COMPACTIONS).names()):
-            print(
-                f"kohort: {busy}. It was replacing files: if it was killed, readers miss rows of {table} until a "
-                f"compaction or an ingest takes its lock over, once the lock is {STALE_S:.0f} s old",
-                file=sys.stderr,
+            warn(
+                f"{busy}. It was replacing files: if it was killed, readers miss rows of {table} until a "
+                f"compaction or an ingest takes its lock over, once the lock is {STALE_S:.0f} s old"
             )
         return False
     return True

@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -46,7 +45,7 @@ from kohort.spark.lake.row_shape import JsonSettings, JsonShape, RawShape, RowSh
 from kohort.spark.lake.sample import sample
 from kohort.spark.lake.tables import Sink, TableFormat, check_format, parquet_directories, sink
 from kohort.spark.options.source import security_of
-from kohort.spark.runtime.failures import cause
+from kohort.spark.runtime.failures import cause, warn
 from kohort.spark.runtime.session import register, timestamps_in_micros
 from kohort.spark.source.checkpoint import finished, last_finished, last_planned, query_id
 
@@ -310,7 +309,7 @@ def _reconcile(
                 cluster.commit(group_id, behind)
             return {place: entry.offset for place, entry in (committed | behind).items()}
     except KafkaError as error:
-        print(f"kohort: the group {group_id} does not follow the checkpoint: {error}", file=sys.stderr)
+        warn(f"the group {group_id} does not follow the checkpoint: {error}")
         return {}
 
 
@@ -343,7 +342,7 @@ class _Compacting:
             try:
                 self._recover_left()
             except Exception as error:
-                print(f"kohort: cannot finish an interrupted compaction: {cause(error)}", file=sys.stderr)
+                warn(f"cannot finish an interrupted compaction: {cause(error)}")
         if time.monotonic() >= self._due:
             self.now(stop)
             self._due = time.monotonic() + COMPACT_EVERY_S
@@ -358,7 +357,7 @@ class _Compacting:
                 self.spark, self.output, table_format=form, dead_letters=dead, target_bytes=self.target, stop=stop
             )
         except Exception as error:
-            print(f"kohort: the rows are written, but not compacted: {cause(error)}", file=sys.stderr)
+            warn(f"the rows are written, but not compacted: {cause(error)}")
         return self._done
 
 

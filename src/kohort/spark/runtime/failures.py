@@ -1,8 +1,9 @@
-"""The cause of a failed Spark job."""
+"""What goes wrong: the cause of a failed Spark job; warnings."""
 
 from __future__ import annotations
 
 import re
+import sys
 
 
 def cause(error: Exception) -> str:
@@ -12,3 +13,8 @@ def cause(error: Exception) -> str:
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Invalid)\b", line)]
     javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     return next(iter([*ours[-1:], *raised[-1:], *javas, *lines]), type(error).__name__)
+
+
+def warn(text: str) -> None:
+    """A line on stderr."""
+    print(f"kohort: {text}", file=sys.stderr, flush=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from dataclasses import replace
 
@@ -24,6 +23,7 @@ from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
 from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.options.source import Options
+from kohort.spark.runtime.failures import warn
 from kohort.spark.source.checkpoint import is_checkpoint, is_finished, last_finished, query_id
 from kohort.spark.source.identity import IdentityReceiver, ReplyTo
 from kohort.spark.source.planner import open_cluster
@@ -177,7 +177,7 @@ class Commits:
         """Print a warning once."""
         if what not in self._warned:
             self._warned.add(what)
-            print(f"kohort: {what}", file=sys.stderr, flush=True)
+            warn(what)
 
 
 def _open(options: Options, timeout_ms: int) -> Cluster:

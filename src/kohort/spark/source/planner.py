@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
 
@@ -13,6 +12,7 @@ from kohort.client.errors import KafkaError, check
 from kohort.client.metadata import Topic, TopicPartition
 from kohort.spark.options.source import Options
 from kohort.spark.options.values import OptionError
+from kohort.spark.runtime.failures import warn
 from kohort.spark.source.positions import START, Json, Positions, from_json
 from kohort.wire.errors import ErrorCode
 
@@ -29,7 +29,7 @@ def report_loss(options: Options, what: str) -> None:
     """Raise DataLoss, or print a warning if failOnDataLoss is false."""
     if options.fail_on_data_loss:
         raise DataLoss(f"{what}. To continue with the remaining records: failOnDataLoss=false")
-    print(f"kohort: data loss: {what}", file=sys.stderr, flush=True)
+    warn(f"data loss: {what}")
 
 
 def open_cluster(options: Options) -> Cluster:

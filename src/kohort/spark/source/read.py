@@ -19,7 +19,6 @@ objects, at some 300 bytes a record.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from kohort.client.records.partition_leaders import FetchedPartition, GroupMembe
 from kohort.spark.arrow.columns import HEADERS, MICROSECONDS, Columns, Filler, fixed, repeated, timestamps
 from kohort.spark.arrow.decoder import filler
 from kohort.spark.options.source import Options
+from kohort.spark.runtime.failures import warn
 from kohort.spark.source.planner import open_cluster, report_loss
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, CorruptBatch
 from kohort.wire.compression import DEFAULT_MAX_BYTES as DECOMPRESSED_BYTES
@@ -87,6 +87,9 @@ class Range:
     end: int
     reader: GroupMember | None = None
     """The member to fetch for: kohort refuses it partitions that it does not own."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 FENCED = frozenset(
@@ -175,24 +178,24 @@ def _receive(options: Options, answer: Answer, wanted: Range, position: int) -> 
     except ServerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        report_loss(options, f"{_name(wanted)} is gone, and with it the offsets from {position} to {wanted.end}")
+        report_loss(options, f"{wanted} is gone, and with it the offsets from {position} to {wanted.end}")
         return None
 
 
 def _leave(wanted: Range, position: int, error: ErrorCode) -> None:
     group = wanted.reader.group_id if wanted.reader is not None else ""
-    left = f"{_name(wanted)} from offset {position} to {wanted.end}"
-    what = f"kohort: the group {group} has taken the partition away ({error.name}); not read here: {left}"
-    print(what, file=sys.stderr, flush=True)
+    left = f"{wanted} from offset {position} to {wanted.end}"
+    what = f"the group {group} has taken the partition away ({error.name}); not read here: {left}"
+    warn(what)
 
 
 def _after_error(options: Options, cluster: Cluster, wanted: Range, position: int, error: ErrorCode) -> int:
     """Where to continue after an error of the fetch. Raises DataLoss or KafkaError."""
     if error != ErrorCode.OFFSET_OUT_OF_RANGE:
-        raise KafkaError(error, f"cannot read {_name(wanted)} at offset {position}: {error.name}: {error.message}")
+        raise KafkaError(error, f"cannot read {wanted} at offset {position}: {error.name}: {error.message}")
     place = (wanted.topic, wanted.partition)
     beginning, end = cluster.offsets([place], "earliest")[place], cluster.offsets([place], "latest")[place]
-    report_loss(options, f"{_name(wanted)}: offset {position} is not in the log, which holds {beginning} to {end}")
+    report_loss(options, f"{wanted}: offset {position} is not in the log, which holds {beginning} to {end}")
     return beginning if beginning > position else wanted.end
 
 
@@ -206,13 +209,13 @@ def _is_over(options: Options, wanted: Range, fetched: FetchedPartition, positio
     if log_end >= wanted.end and not silence.owed and silence.seconds > min(GAP_S, patience_s):
         if _is_last(options, wanted, position, log_end):
             gap = f"no records from offset {position} to {wanted.end}: a gap at the end of the log ({log_end})"
-            print(f"kohort: {_name(wanted)}: {gap}", file=sys.stderr, flush=True)
+            warn(f"{wanted}: {gap}")
             return True
         silence.owed = True
     if silence.seconds > patience_s:
         report_loss(
             options,
-            f"{_name(wanted)}: nothing to read at offset {position} for {silence.seconds:.0f} s; the range goes to "
+            f"{wanted}: nothing to read at offset {position} for {silence.seconds:.0f} s; the range goes to "
             f"{wanted.end}, the log to {log_end}",
         )
         return True
@@ -229,10 +232,6 @@ def _is_last(options: Options, wanted: Range, position: int, log_end: int) -> bo
         return last is None or not (last[0].records or last[0].error)
 
 
-def _name(wanted: Range) -> str:
-    return f"{wanted.topic}-{wanted.partition}"
-
-
 def _reached(fetched: FetchedPartition, position: int) -> int:
     try:
         return next_position(fetched, position)
@@ -247,7 +246,7 @@ def _take(columns: Filler, wanted: Range, fetched: FetchedPartition, position: i
             try:
                 yield from columns.take(header, _records(fetched.records, header, start), position, wanted.end)
             except ProtocolError as error:
-                why = f"cannot read {_name(wanted)}, batch at offset {header.base_offset}: {error}"
+                why = f"cannot read {wanted}, batch at offset {header.base_offset}: {error}"
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, why) from None
     except KafkaError as error:
         raise error.because(f"fetched at offset {position}") from None

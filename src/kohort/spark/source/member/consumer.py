@@ -1,39 +1,12 @@
-"""The consumer that a query's membership uses: its settings, its subscription, the group's callbacks."""
+"""The consumer that a query's membership uses: its settings and its subscription."""
 
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 from kohort.client.consumer.blocking import BlockingGroupConsumer
 from kohort.client.consumer.options import ConsumerOptions
-from kohort.client.consumer.ownership import Partitions
 from kohort.spark.options.source import Options
-
-
-class Callbacks(Protocol):
-    """The callbacks of the group; see `BlockingGroupConsumer` for the threads."""
-
-    def on_assigned(self, partitions: Partitions) -> None: ...
-    def on_revoked(self, partitions: Partitions) -> None: ...
-    def on_lost(self, partitions: Partitions) -> None: ...
-
-
-class MemberConsumer(BlockingGroupConsumer):
-    """Passes the group's callbacks on to the membership."""
-
-    def __init__(self, options: Options, callbacks: Callbacks) -> None:
-        super().__init__(options.bootstrap_servers, options.group_id or "", **_settings(options))
-        self._callbacks = callbacks
-
-    def on_assigned(self, partitions: Partitions) -> None:
-        self._callbacks.on_assigned(partitions)
-
-    def on_revoked(self, partitions: Partitions) -> None:
-        self._callbacks.on_revoked(partitions)
-
-    def on_lost(self, partitions: Partitions) -> None:
-        self._callbacks.on_lost(partitions)
 
 
 def subscribe(consumer: BlockingGroupConsumer, options: Options) -> None:
@@ -56,7 +29,7 @@ def unanchored(pattern: str) -> str:
     return f".*(?{letters}:{pattern[flags.end() :]}{end}.*"
 
 
-def _settings(options: Options) -> ConsumerOptions:
+def settings(options: Options) -> ConsumerOptions:
     member = options.member
     assert member is not None
     return {

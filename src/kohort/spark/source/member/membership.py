@@ -8,7 +8,6 @@ third thread and takes no lock: lost partitions stop counting by their epochs (s
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,9 +22,10 @@ from kohort.client.metadata import TopicPartition
 from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.options.source import Options
 from kohort.spark.options.values import OptionError
+from kohort.spark.runtime.failures import warn
 from kohort.spark.source.checkpoint import is_finished
 from kohort.spark.source.commits import REFUSED, Commits, with_metadata
-from kohort.spark.source.member.consumer import MemberConsumer, subscribe
+from kohort.spark.source.member.consumer import settings, subscribe
 from kohort.spark.source.member.refusals import Refusals
 from kohort.spark.source.member.sharing import (
     BatchReader,
@@ -54,7 +54,7 @@ class Membership:
         assert options.member is not None
         self._options = options
         self._group_id = options.group_id or ""
-        self._consumer = consumer or MemberConsumer(options, self)
+        self._consumer = consumer or _Consumer(self, options)
         self._instance_id = options.member.instance_id
         self._last_ranges = ranges_of(last)
         """The ranges of this query's last batch, if an earlier process finished it."""
@@ -124,7 +124,7 @@ class Membership:
                 cluster.commit_as(self._group_id, offsets, committer)
                 cluster.leave_as(self._group_id, committer, classic=former.protocol == "classic")
         except KafkaError as error:
-            print(f"kohort: cannot end the former process's membership: {error}", file=sys.stderr, flush=True)
+            warn(f"cannot end the former process's membership: {error}")
 
     def check(self) -> None:
         """Raises the error that has ended the membership, if any."""
@@ -170,7 +170,7 @@ class Membership:
             self._refusals.note(refused)
         for topic, index in sorted(refused):
             what = f"the group {self._group_id} has taken away {topic}-{index}; its part of the batch is not committed"
-            print(f"kohort: {what}", file=sys.stderr, flush=True)
+            warn(what)
         self._finished_end = batch.end
         sharing.finish(refused)
 
@@ -198,7 +198,7 @@ class Membership:
             if error.code in REFUSED:
                 raise
             self._retry_at = time.monotonic() + COMMIT_RETRY_S
-            print(f"kohort: could not commit to the group {self._group_id}: {error}", file=sys.stderr, flush=True)
+            warn(f"could not commit to the group {self._group_id}: {error}")
             return False
         sharing.committed(due)
         return True
@@ -249,7 +249,7 @@ class Membership:
 
     def on_lost(self, partitions: Partitions) -> None:
         names = ", ".join(f"{topic}-{index}" for topic, index in sorted(partitions))
-        print(f"kohort: the group {self._group_id} has taken away {names}", file=sys.stderr, flush=True)
+        warn(f"the group {self._group_id} has taken away {names}")
         self._changed.set()
 
     def _beginnings(self, partitions: list[TopicPartition]) -> Positions:
@@ -281,3 +281,20 @@ class Membership:
         self.commits.close()
         if self._refusals_cluster is not None:
             self._refusals_cluster.close()
+
+
+class _Consumer(BlockingGroupConsumer):
+    """Passes the group's callbacks on to the membership."""
+
+    def __init__(self, membership: Membership, options: Options) -> None:
+        super().__init__(options.bootstrap_servers, options.group_id or "", **settings(options))
+        self._membership = membership
+
+    def on_assigned(self, partitions: Partitions) -> None:
+        self._membership.on_assigned(partitions)
+
+    def on_revoked(self, partitions: Partitions) -> None:
+        self._membership.on_revoked(partitions)
+
+    def on_lost(self, partitions: Partitions) -> None:
+        self._membership.on_lost(partitions)
