@@ -185,8 +185,7 @@ def _receive(options: Options, answer: Answer, wanted: Range, position: int) -> 
 def _leave(wanted: Range, position: int, error: ErrorCode) -> None:
     group = wanted.reader.group_id if wanted.reader is not None else ""
     left = f"{wanted} from offset {position} to {wanted.end}"
-    what = f"the group {group} has taken the partition away ({error.name}); not read here: {left}"
-    warn(what)
+    warn(f"the group {group} has taken the partition away ({error.name}); not read here: {left}")
 
 
 def _after_error(options: Options, cluster: Cluster, wanted: Range, position: int, error: ErrorCode) -> int:
