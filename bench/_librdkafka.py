@@ -174,14 +174,11 @@ def main(words: list[str]) -> None:
     cpu = time.process_time()
     match words:
         case ["mock"]:
-            mock()
-            return
+            return mock()
         case ["stream", address, topic, partitions, period_s]:
-            stream(address, topic, int(partitions), float(period_s))
-            return
+            return stream(address, topic, int(partitions), float(period_s))
         case ["members", address, topic]:
-            members(address, topic)
-            return
+            return members(address, topic)
         case ["produce", address, topic, records, size, compression, acks]:
             took = produce(address, topic, int(records), int(size), compression, acks)
         case ["consume", address, topic, records, *_]:
@@ -189,6 +186,7 @@ def main(words: list[str]) -> None:
         case _:
             sys.exit(__doc__)
     print(json.dumps({"seconds": took, "own_cpu": time.process_time() - cpu}))
+    return None
 
 
 if __name__ == "__main__":

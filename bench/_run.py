@@ -8,16 +8,16 @@ and records how busy the machine was.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from bench import _peers
 from bench._machine import Others, machine, sync_probe, versions
 from bench._peers import TITLES, Server, Settings
+from bench._process import pinned
 
 QUIET_CORES = 0.15
 TRIES = 3
@@ -54,9 +54,6 @@ class Figures:
 
     def rows(self) -> list[str]:
         return list(dict.fromkeys(figure.row for figure in self.figures))
-
-    def servers(self) -> set[str]:
-        return {figure.server for figure in self.figures}
 
     def best(self, row: str, server: str) -> Values | None:
         """The best round of each value; None without measurements."""
@@ -195,14 +192,9 @@ def taken(subject: Subject, *, quick: bool, only: Sequence[str], rounds: int = 0
         return run.result
     began = time.monotonic()
     run.result.sync_ms = sync_probe()
-    allowed = os.sched_getaffinity(0)
-    if subject.pinned:
-        os.sched_setaffinity(0, {_peers.LOAD_CORE})
-    try:
+    with pinned(_peers.LOAD_CORE) if subject.pinned else nullcontext():
         subject.measure(run)
-    finally:
-        os.sched_setaffinity(0, allowed)
-        run.result.took_s = time.monotonic() - began
+    run.result.took_s = time.monotonic() - began
     return run.result
 
 
