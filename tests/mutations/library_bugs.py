@@ -96,7 +96,7 @@ LIBRARY_BUGS = {
     ),
     "a cooperative member does not rejoin after it has given partitions up": bug(
         (f"{OWNERSHIP_TEST}test_a_cooperative_member_keeps_what_stays_and_rejoins_when_it_has_given_up",),
-        (CLASSIC, '                self._rejoin_reason = "what was given up is free"\n', ""),
+        (CLASSIC, '                self._rejoin_reason = "given-up partitions are free"\n', ""),
     ),
     "a rebalance during the sync takes a cooperative member's partitions": bug(
         (f"{OWNERSHIP_TEST}test_a_rebalance_over_a_rebalance_costs_a_cooperative_member_nothing",),
