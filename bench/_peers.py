@@ -66,7 +66,7 @@ class Server:
 
 
 Settings = Mapping[str, Mapping[str, str]]
-"""By server (kohort, kafka, kfake); all others are each server's defaults."""
+"""Settings for each server (kohort, kafka, kfake); all other settings have the server's defaults."""
 LONG_SESSIONS = {
     "group.consumer.session.timeout.ms": "600000",
     "group.consumer.max.session.timeout.ms": "600000",

@@ -78,7 +78,7 @@ def answer_to(connection: socket.socket, frame: bytes) -> bytes:
 
 
 def wait_until_it_answers(address: Address, seconds: float, log: Path | None = None) -> None:
-    """Until a Metadata response names a broker. The `log` is quoted if the time is up."""
+    """Wait until a Metadata response names a broker. The `log` is quoted if the time is up."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with suppress(KafkaError), closing(Connection(*address)) as connection:

@@ -19,11 +19,11 @@ class Check:
     rows: Mapping[str, str]
     """Rows by the name that is shown; all rows of the subject if this is empty."""
     figure: Callable[[Values, Values], float]
-    """From the values of kohort and of the peer."""
+    """The figure, from the values of kohort and of the peer."""
     met: Callable[[float], bool]
     peer: str = ""
     form: str = "{:,.0f}"
-    """Without a peer; a ratio to a peer has its own form."""
+    """The format of a figure without a peer; a ratio to a peer has its own."""
     ours: Sequence[str] = KOHORT
     shown: Callable[[Figures, str, str], Values | None] = Figures.best
 

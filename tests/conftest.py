@@ -152,6 +152,6 @@ def servers_of_kohort(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=EVERYWHERE)
 def servers(request: pytest.FixtureRequest) -> str:
-    """Of kohort, and of Apache Kafka."""
+    """The bootstrap servers of kohort, and of Apache Kafka."""
     found: str = request.getfixturevalue(f"servers_of_{request.param}")
     return found

@@ -210,7 +210,7 @@ def test_the_list_of_settings_is_complete_and_fits(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_words_of_a_policy_are_taken_in_any_case() -> None:
-    """As Kafka does, whose own documentation writes them in both."""
+    """Kafka's documentation uses both cases."""
     assert load({"group.consumer.migration.policy": "UPGRADE"}).group_consumer_migration_policy == "upgrade"
     with pytest.raises(ConfigError, match="it takes one of bidirectional, upgrade, downgrade, disabled"):
         load({"group.consumer.migration.policy": "both"})

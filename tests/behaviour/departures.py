@@ -46,7 +46,7 @@ def _read(command: str) -> _Words:
 
 
 def before(world: ShardWorld, command: str) -> str:
-    """The difference to which the command leads in this state; "" for none."""
+    """The known difference that the command causes in this state; "" for none."""
     words = _read(command)
     match words.verb:
         case "leave":

@@ -33,7 +33,7 @@ LONG = {"commit_retention": DAYS_OF_KAFKA, "new_member_five_minutes": RETENTION_
 """Files that wait for long without a setting for it, and the minutes for which they keep offsets."""
 
 Transcripts = Mapping[str, Sequence[Sequence[str]]]
-"""Of each server: the lines after each command."""
+"""For each server, the lines after each command."""
 
 
 @dataclass(frozen=True)

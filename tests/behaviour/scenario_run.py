@@ -1,9 +1,9 @@
 """All scenarios against both servers, side by side, because they mostly wait.
 
-Time is real, and a busy machine is late. A scenario that differs otherwise than known is played again with fewer at a
-time, and then in slower time, in which the same lateness matters less. A difference is a finding only if it is there in
-the slowest time, in a run in which nothing was late, or the same in every run. After all other runs, a scenario that
-was late in each runs once more, alone. A known difference that no longer occurs is a finding, too.
+Time is real, and a busy machine is late. A scenario with an unknown difference runs again, with fewer at a time, and
+then in slower time, in which the same delay matters less. A difference is a finding only if it is there in the slowest
+time, in a run in which nothing was late, or the same in every run. After all other runs, a scenario that was late in
+each runs once more, alone. A known difference that no longer occurs is a finding, too.
 """
 
 from __future__ import annotations

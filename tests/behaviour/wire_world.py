@@ -58,9 +58,9 @@ class Patience:
     """The time to wait for an answer that should come. If the answer does not come, a session may end meanwhile. So
     all waits take as long."""
     parked: float = 0.08
-    """After a request that should be parked, until it surely is."""
+    """The wait after which a request is certainly parked."""
     late: float = 0.15
-    """After a wait at whose end a deadline fires: clocks are real."""
+    """Added to a wait that a deadline ends, because clocks are real."""
     sweep: float = 1.6
     """Wait until expired offsets have been removed."""
     measured: bool = False

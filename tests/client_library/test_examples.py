@@ -65,7 +65,7 @@ def rows(path: Path, query: str) -> list[tuple[int, ...]]:
 
 def test_cron_once(servers: str, tmp_path: Path) -> None:
     book = tmp_path / "cron.sqlite"
-    # Also on a busy machine, only a process that is stopped may lose its term: the session is long.
+    # The session is long: even on a busy machine, only a stopped process may lose its term.
     options = ("--servers", servers, "--every", "0.1", "--database", str(book), "--session", "3000")
     with fleet_of("cron_once.py", *options) as fleet:
         for _ in range(3):

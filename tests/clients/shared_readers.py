@@ -19,7 +19,7 @@ PARTITIONS = 7
 
 
 class Ours(Working):
-    """As it is; `held` and `values` are what all readers here have."""
+    """The consumer without changes; all readers here have `held` and `values`."""
 
     @property
     def held(self) -> set[int]:
@@ -91,7 +91,7 @@ class Program:
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled; then it leaves."""
+        """Read until cancelled; then leave."""
         pipe = asyncio.subprocess.PIPE
         self._process = process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
         hearing = asyncio.create_task(self._hear(process))

@@ -116,7 +116,7 @@ def run_confluent(options: dict[str, Any]) -> None:
 
 
 def python_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Of kafka-python and aiokafka."""
+    """The settings of kafka-python and aiokafka."""
     return {
         "bootstrap_servers": options["bootstrap"],
         "group_id": options["group"],

@@ -132,7 +132,7 @@ class ClassicClient:
         )
 
     def _assignments(self) -> list[dict[str, Any]]:
-        """In turn, but an owned partition stays with its owner, or waits until the owner gives it up."""
+        """Assign in turn, but an owned partition stays with its owner, or waits until the owner gives it up."""
         wants = {}
         owners: dict[Place, str] = {}
         said = []
@@ -157,7 +157,7 @@ class ClassicClient:
         ]
 
     def _named(self, partitions: Iterable[Any]) -> list[Place]:
-        """By name, without partitions of topics that are gone."""
+        """The partitions by topic name, without those of deleted topics."""
         named = {spec.topic_id: name for name, spec in self.names.present.items()}
         return [(named[topic_id], index) for topic_id, index in partitions if topic_id in named]
 

@@ -198,7 +198,7 @@ class HistoryWorld:
         self.step(Loaded())
 
     def answer_held(self, choice: int) -> None:
-        """Also of requests that are none: only a held heartbeat is answered."""
+        """The choice may be another parked request, but only a held heartbeat is answered."""
         parked = sorted(self.shard.running.parked)
         if parked:
             self.step(AnswerHeld(RequestId(parked[choice % len(parked)])))
@@ -230,7 +230,7 @@ def play(world: Any, actions: list[tuple[Any, ...]]) -> None:
 
 
 class Journaled(HistoryWorld):
-    """Before a world: a journal whose topic survives crashes as the log does."""
+    """A mixin for a world: a journal whose topic survives crashes as the log does."""
 
     def __init__(self) -> None:
         self.journal_topic: dict[bytes, bytes] = {}

@@ -50,7 +50,7 @@ def connect(address: str) -> Connection:
 
 
 def join(connection: Connection, group: str, instance: str | None, session_ms: int) -> JoinGroupResponse:
-    """As a new member. Version 5 gives out the id at once only to static ones, so dynamic ones ask in version 3."""
+    """Join as a new member. Version 5 gives only static members an id at once, so dynamic ones use version 3."""
     request = join_request(group, instance, session_ms)
     return connection.request(request, JoinGroupResponse, version=5 if instance else 3)
 

@@ -92,7 +92,7 @@ class Figures:
     starts: list[float] = field(default_factory=list)
     kept: int = 0
     late: int = 0
-    """Members that are not among `kept`, because one of their group returned too late."""
+    """Members that `kept` does not count, because a member of their group returned too late."""
     checked: int = 0
     exact: int = 0
     log_records: int = 0

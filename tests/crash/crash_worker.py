@@ -122,8 +122,8 @@ class Member:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """As an application would. After an outage beyond its session, librdkafka joins as a new member and sends the
-        commits of the old one again; those of a static member are fenced, rightly, which is fatal to it."""
+        """Restart the consumer, as an application would. After an outage beyond its session, librdkafka joins as a new
+        member and sends the commits of the old one again; those of a static member are fenced, which is fatal to it."""
         self.consumer.close()
         self._fatal = False
         self.fatals += 1

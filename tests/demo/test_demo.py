@@ -61,7 +61,7 @@ class Demo:
         assert text in self.text, self.text
 
     def interrupt(self) -> None:
-        """As Ctrl-C in a terminal does: everybody in the foreground gets it."""
+        """Send SIGINT to all processes in the foreground, like Ctrl-C in a terminal."""
         os.killpg(self._process.pid, signal.SIGINT)
 
     def kill(self) -> None:

@@ -132,7 +132,7 @@ class Pen:
         return len(self.marks) - 1
 
     def encloses(self, mark: int) -> None:
-        """The bytes or elements that the length or count at `mark` announces end here."""
+        """Mark the end of the bytes or elements that the length or count at `mark` describes."""
         self.marks[mark] = self.marks[mark]._replace(body=len(self.data))
 
     def take(self, other: Pen) -> None:

@@ -56,7 +56,7 @@ _ZIGZAGS = (
     b"\xff" * 9 + b"\x02",
     b"\x80",
 )
-"""For the signed varints of records."""
+"""Replacements for the signed varints of records."""
 _TEXTS = (b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xe2\x82", b"\0")
 """Every kind of invalid UTF-8, and a zero."""
 _TAG_SECTIONS = (

@@ -69,7 +69,7 @@ class Worker:
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self.process = process
         self.name = f"127.0.0.1:{port}"
-        """As Connect calls it."""
+        """The worker's name in Connect."""
 
     def ask(self, path: str, body: object = None) -> Any:
         """The answer; None where it has none now, as during a rebalance."""
@@ -133,7 +133,7 @@ def running_tasks(worker: Worker) -> dict[str, str]:
 
 
 def members(cluster: Cluster) -> int:
-    """Of the group, when it is stable."""
+    """The number of members of the group if it is stable, else 0."""
     group = cluster.describe_groups([GROUP])[GROUP]
     return len(group.members) if group.state == "Stable" else 0
 

@@ -40,7 +40,7 @@ FEATURES: dict[str, dict[str, features.Feature]] = {
         "delete groups": features.deletes_groups,
     },
 }
-"""By section of the page."""
+"""The features in each section of the page."""
 COLUMNS = {name: feature for of_section in FEATURES.values() for name, feature in of_section.items()}
 
 

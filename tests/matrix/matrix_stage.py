@@ -29,7 +29,7 @@ from kohort.wire.batches import BatchHeader
 
 ANSWER_S = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-"""By their numbers in batches."""
+"""The index of a codec is its number in batches."""
 SETTINGS = {
     "group_min_session_timeout_ms": 1_000,
     "group_initial_rebalance_delay_ms": 200,

@@ -30,7 +30,7 @@ class Relay:
     """Start it, set the server's address (`target`), stop it."""
 
     def __init__(self, of: Callable[[str], bool] = lambda client_id: client_id != OWN) -> None:
-        """Of which clients it keeps requests, by client id."""
+        """`of` chooses, by client id, the clients whose requests the relay keeps."""
         self._of = of
         self.frames: dict[Kept, bytes] = {}
         self.counts: Counter[int] = Counter()

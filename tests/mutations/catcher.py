@@ -66,7 +66,7 @@ class Forks:
         return True
 
     def _serve(self, task: dict[str, Any], functions: planted_code.Functions) -> None:
-        """In the fork, which ends here."""
+        """Runs in the fork, and ends it."""
         try:
             self._answer(self._seen(task, functions))
         except BaseException:
@@ -118,7 +118,7 @@ def kinds_of(seed: int) -> set[str]:
 
 @functools.cache
 def violation_of(seed: int) -> object | None:
-    """Kept, because the seeds of several catchers are the same ones."""
+    """Cached, because several catchers use the same seeds."""
     from kohort.simulator.simulate import run
 
     return run(seed).violation

@@ -94,12 +94,12 @@ def is_simulator(catcher: str) -> bool:
 
 
 def seed_in(seen: str) -> int:
-    """With which the simulator saw a bug."""
+    """The seed with which the simulator found a bug."""
     return int(seen.removeprefix("seed ").partition(":")[0])
 
 
 def recorded_seeds() -> dict[str, int]:
-    """Of each bug that the simulator catches, the seed that does."""
+    """For each bug that the simulator catches, the seed that catches it."""
     lines = SEEDS.read_text(encoding="utf-8").splitlines() if SEEDS.exists() else []
     rows = (line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
     return {what: int(seed) for seed, what in rows}

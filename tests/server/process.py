@@ -15,7 +15,7 @@ COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "se
 
 
 def run_to_its_end(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """For a server that must refuse to start."""
+    """Run a server that must refuse to start."""
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=20, **options)
 
 

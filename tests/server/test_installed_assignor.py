@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "kohort-assignor-example"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a process that has the example installed."""
+    """The environment of a process with the example installed."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     site = tmp_path / "site"
     shutil.copytree(EXAMPLE / "src" / "kohort_assignor_example", site / "kohort_assignor_example")

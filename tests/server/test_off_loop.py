@@ -108,7 +108,7 @@ def test_a_process_that_cannot_be_started_is_an_outcome(monkeypatch: pytest.Monk
 
 
 def test_a_bug_in_a_thread_is_raised_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The case in which it stops the server: no request waits for an outcome that never comes."""
+    """Such a bug stops the server, so that no request waits for an outcome that never comes."""
 
     def bug(task: PatternsAsked) -> PatternsResolved:
         raise ZeroDivisionError

@@ -126,7 +126,7 @@ def test_a_data_directory_of_a_newer_format(tmp_path: Path) -> None:
 
 
 def test_freed_memory_is_used_again() -> None:
-    """With glibc; another C library decides for itself."""
+    """Tested with glibc only: another C library has a policy of its own."""
     program = """
 import resource
 from kohort.server.serve import keep_freed_memory

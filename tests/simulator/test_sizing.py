@@ -100,7 +100,7 @@ def test_a_gradual_hand_over_moves_so_many_at_a_time(at_most: int) -> None:
     whole, slow = run(point, 1), run(gradual, 1)
     assert slow.moves == whole.moves == 6
     assert slow.stable_ms >= (6 // at_most - 1) * interval_ms > whole.stable_ms
-    # Not all at once, and not all of them standing still while one moves.
+    # Partitions move in steps, and the others do not pause while one moves.
     assert slow.longest_pause_ms < slow.stable_ms / 2
 
 

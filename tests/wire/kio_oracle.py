@@ -100,7 +100,7 @@ class Twin:
 
 
 def is_own(field: schema.Field) -> bool:
-    """A tagged field that Kafka does not have. Not asked for, it has its default and takes no byte."""
+    """A tagged field that Kafka does not have. Unless a client asks for it, it has its default and takes no bytes."""
     return field.tag is not None and field.tag >= schema.OWN_TAGS
 
 

@@ -18,7 +18,7 @@ from kohort.wire.schemas.group_records import (
 
 
 class HardState:
-    """The fold of one partition of `__consumer_offsets`."""
+    """The state that results from one partition of `__consumer_offsets`."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadataValue] = {}

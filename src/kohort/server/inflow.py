@@ -61,7 +61,7 @@ class Inflow:
             reader.resume_reading(WHY)
 
     def forget(self, reader: Reader, size: int) -> None:
-        """A reader is gone, and the bytes that were held for it."""
+        """Release a closed reader and the bytes that were held for it."""
         self._waiting.pop(reader, None)
         if reader is self.favoured:
             self.favoured = None

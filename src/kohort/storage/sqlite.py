@@ -271,7 +271,7 @@ class SqliteStorage:
     def _insert(self, log: LogRow, batches: Sequence[StoredBatch], ends: Sequence[int], newest: int) -> int:
         """`newest` is the largest timestamp before these batches; the largest up to their end is returned.
 
-        The rows of appends in a row are written together: a turn of many groups' commits appends to many logs."""
+        Consecutive appends are written together: a turn of many groups' commits appends to many logs."""
         for batch, end in zip(batches, ends, strict=True):
             newest = max(newest, batch.max_timestamp)
             size = len(batch.data)

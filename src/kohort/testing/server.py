@@ -28,8 +28,8 @@ STOP_S = 10.0
 
 
 class KohortServer:
-    """A context manager; or call `start` and `stop`. Takes any server setting as a keyword, with its typed value:
-    `num_partitions=6`, or with the dotted name `**{"num.partitions": 6}`.
+    """Use it as a context manager, or call `start` and `stop`. Takes any server setting as a keyword, with its typed
+    value: `num_partitions=6`, or with the dotted name `**{"num.partitions": 6}`.
 
     `data_dir` keeps the data on disk; without it, memory keeps it for as long as this object lives, over `restart`
     and over `kill` and `start`. `clock` replaces the system's clock: tests advance it instead of waiting for a session

@@ -120,7 +120,7 @@ class _ClassWriter:
         self.depth = 0
         self.count = 0
         self.within = list(versions)
-        """The versions in which the current line runs."""
+        """The versions that execute the current line."""
 
     def text(self) -> str:
         name = self.cls.__name__

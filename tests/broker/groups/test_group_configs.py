@@ -108,7 +108,7 @@ def test_all_configs_are_replaced_by_the_older_api(wire: Wire, client: Connectio
 
 
 def test_deleting_a_group_leaves_its_configs(wire: Wire, client: Connection) -> None:
-    """As in Kafka, where they are the controller's and the groups the coordinator's."""
+    """As in Kafka, where the controller owns the configs and the coordinator the groups."""
     put(client, session_timeout_ms="46000")
     client.ask(DeleteGroupsRequest(groups_names=("g",)), 2)
     assert described(client)[SESSION].value == "46000"

@@ -196,7 +196,7 @@ def test_a_crash_at_any_write_leaves_the_last_whole_commit(story: Story, place: 
 
 @pytest.mark.conformance("R4")
 def test_a_commit_torn_at_any_byte_of_its_last_frame_has_no_effect(sequel: Story, place: Path) -> None:
-    """By SQLite alone, which is quick, for every byte; with a broker for some of them."""
+    """SQLite alone, which is quick, replays every cut; a broker replays some of them."""
     last_frame = len(sequel.wal) - FRAME
     laid_out(place, sequel.database, sequel.wal[: sequel.last_commit])
     before = rows_of(place)

@@ -82,7 +82,7 @@ def classic(assignor: str = "range") -> World:
 
 
 def owning(assignor: str = "cooperative-sticky") -> World:
-    """With t-0 and t-1, and the heartbeat after the sync on its way."""
+    """A member that owns t-0 and t-1 and has sent the heartbeat after the sync."""
     world = classic(assignor)
     world.joined(1)
     world.synced(0, 1)

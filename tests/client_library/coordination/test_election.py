@@ -46,7 +46,7 @@ async def token_of_a_term(servers: str, group: str, **settings: Any) -> int:
 
 
 async def tokens(servers: str, group: str, **settings: Any) -> list[int]:
-    """Of two terms, and of one after the group was deleted."""
+    """The tokens of two terms, and of one after the group was deleted."""
     first, second = [await token_of_a_term(servers, group, **settings) for _ in range(2)]
     with Cluster(servers) as cluster:
         cluster.delete_group(group)
@@ -175,7 +175,7 @@ async def test_a_leader_removed_in_a_rebalance_does_not_lead_any_more(servers: s
                 with Cluster(servers) as cluster:
 
                     def has_joined() -> bool:
-                        """As the coordinator says; Apache Kafka does not show it, so there the request is only made."""
+                        """As kohort's coordinator shows it; with Apache Kafka only the request is made."""
                         try:
                             status = cluster.explain_group(unique).status
                         except NoJournal:

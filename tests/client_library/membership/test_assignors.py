@@ -288,7 +288,7 @@ def test_subscriptions_byte_by_byte() -> None:
     assert subscription_bytes(RANGE, ["a"]) == bytes.fromhex(
         "0003" "00000001" "000161" "ffffffff" "00000000" "ffffffff" "ffff"
     )  # fmt: skip
-    assert subscription_bytes(STICKY, ["a"]) == subscription_bytes(RANGE, ["a"])  # it has never been assigned anything
+    assert subscription_bytes(STICKY, ["a"]) == subscription_bytes(RANGE, ["a"])  # it never had an assignment
 
 
 def test_sticky_user_data_of_old_members() -> None:

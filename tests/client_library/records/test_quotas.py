@@ -20,7 +20,7 @@ PLACE = ("t", 0)
 
 
 def throttled(ms: int) -> FetchResponse:
-    """As Kafka answers, whatever was asked for: without partitions."""
+    """Kafka's throttled answer, which has no partitions for any request."""
     return FetchResponse(throttle_time_ms=ms, responses=())
 
 

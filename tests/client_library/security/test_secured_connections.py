@@ -333,7 +333,7 @@ def test_a_password_that_was_changed_meanwhile(connect: Connect, tmp_path: Path)
 
 
 async def test_wrong_credentials_are_tried_once(tmp_path: Path) -> None:
-    """Neither at the other bootstrap servers nor again: accounts may be locked after some attempts."""
+    """There is no second attempt, also not at another bootstrap server, because it may lock the account."""
     with broker(tmp_path, None, SaslBroker(users={"alice": "another"})) as running:
         servers = f"{running.address},{running.address}"
         with Cluster(servers, security=SCRAM) as cluster, pytest.raises(AuthenticationFailed):

@@ -36,7 +36,7 @@ def rows_of(columns: Columns) -> Iterator[Row]:
 
 
 def filled(filler: Filler, batches: Sequence[tuple[BatchHeader, Any]], first: int, last: int) -> list[list[Row]]:
-    """The rows of each of the columns that came out."""
+    """The rows of each returned set of columns."""
     columns = [full for header, records in batches for full in filler.take(header, records, first, last)]
     rest = filler.flush()
     return [list(rows_of(one)) for one in (*columns, *([] if rest is None else [rest]))]

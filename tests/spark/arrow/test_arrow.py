@@ -199,7 +199,7 @@ def test_processes_compile_at_the_same_time(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_functions_compile_without_a_writable_cache(tmp_path: Path) -> None:
-    """As in an executor whose every directory is read-only."""
+    """An executor may have read-only directories only."""
     program = (
         "from kohort.spark.runtime.compiled import compiled\n"
         "from numba import int64\n"

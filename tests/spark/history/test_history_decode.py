@@ -270,7 +270,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def normal(row: dict[str, Any]) -> dict[str, Any]:
-    """Without what the plain decoder cannot tell apart: a tag with its default, and a missing tag."""
+    """The row without the difference between a missing tag and a default, which the plain decoder lacks."""
     row = dict(row)
     if row["kind"] == 3:
         row["hash"] = row["hash"] or None

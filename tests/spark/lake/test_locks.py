@@ -53,7 +53,7 @@ def test_a_lease_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_lease_that_is_not_renewed_is_taken_over_and_its_holder_sees_it(tmp_path: Path, text: str | None) -> None:
-    """Also a lock of an earlier version, whose file is empty."""
+    """This includes a lock of an earlier version, whose file is empty."""
     file = LocalDirectory(tmp_path / "lock", scheme="hdfs")
     dead, second = Lease(file), Lease(file)
     dead.take()

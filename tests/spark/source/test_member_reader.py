@@ -452,7 +452,7 @@ def test_a_refused_membership_fails_the_query(server: KohortServer, cluster: Clu
     try:
         with pytest.raises(Exception, match="another member has joined as 'driver'"):
             until(lambda: [twin.poll(0.05)] and query.step())
-        # librdkafka's close() waits for ever where it meets the assignment of a join.
+        # librdkafka's close() never returns if an assignment arrives during it.
         until(lambda: [twin.poll(0.05)] and twin.assignment())
     finally:
         twin.close()

@@ -31,7 +31,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reader(logs: Logs, **options: str) -> KohortStreamReader:
-    """As in a new process."""
+    """A reader without state, as in a new process."""
     given = {"kafka.bootstrap.servers": "unused:1", "fetchOffset.retryIntervalMs": "0"}
     given |= {} if {"subscribePattern", "assign"} & set(options) else {"subscribe": "t"}
     return over(logs, KohortStreamReader(parse(given | {n.replace("_", "."): value for n, value in options.items()})))
@@ -71,7 +71,7 @@ def test_a_first_batch_is_repeated_as_it_was(new: int) -> None:
 
 
 def test_an_end_without_a_stored_start_is_not_used_as_a_start() -> None:
-    """As Spark's Kafka source has written it, and this one's former versions."""
+    """Spark's Kafka source and earlier versions of this one have written such ends."""
     again = reader(Logs({("t", 0): 1010}))
     assert ranges(again.partitions(again.initialOffset(), json(t=1000))) == []
     assert again.latestOffset(json(t=1000), ALL) == json(t=1010)

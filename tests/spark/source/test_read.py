@@ -88,7 +88,7 @@ def test_a_range_ends_at_its_offset_whatever_is_missing(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_ranges_that_meet_anywhere_have_each_record_once(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    """Also inside a batch, in a gap, and at a batch that fetches cut short."""
+    """Ranges may meet inside a batch, in a gap, or at a batch that a fetch cuts short."""
     batches = [
         (4, batch(0, [0, 1, 4])),
         (9, batch(7, [0, 2], compression=4)),
@@ -159,7 +159,7 @@ def test_empty_answers_before_later_records_are_no_gap(monkeypatch: pytest.Monke
 
 
 def test_time_spent_waiting_for_a_broker_is_no_silence() -> None:
-    """Of connecting, of retries, of quotas: one answer after an hour is one answer."""
+    """Connecting, retries and quotas take no part of the limit: one answer after an hour is one answer."""
     options = parse(OPTIONS | {"kafka.fetch.max.wait.ms": "500"})
     silence = read._Silence()
     for now in (3_600.0, 3_600.5, 7_200.0, 10_800.0):

@@ -91,7 +91,7 @@ def test_offsets_headers_nulls_and_every_compression(spark: Any, server: KohortS
 
 
 def test_large_batches_are_decoded_by_compiled_code(spark: Any, server: KohortServer, cluster: Cluster) -> None:
-    """Enough for numba to be worth it, whole and in tasks that meet inside of batches."""
+    """The batches are large enough for numba; they are read whole, and by tasks that meet inside a batch."""
     batch = encode_batch([NewRecord(b"k%d" % n, b"v" * (n % 50), WHEN) for n in range(7_000)], compression=3)
     cluster.create_topic("t", 1, configs={"retention.ms": "-1"})
     for _ in range(30):

@@ -262,7 +262,7 @@ def test_a_recreated_topic_of_the_same_length_is_recognised_by_its_id(
         careful.latestOffset({"t": {"0": 4}}, ALL)
     end = careless.latestOffset({"t": {"0": 4}}, ReadMaxRows(5))
     assert end == {"t": {"0": 5}, START: {"t": {"0": 0}}}
-    # Also after a restart, which knows nothing of the first topic.
+    # The same holds after a restart, which has no state of the first topic.
     assert plan(readers(failOnDataLoss="false"), {"t": {"0": 4}}, end) == [(0, 0, 5)]
     assert careless.latestOffset(end, ALL) == {"t": {"0": 6}}
     assert capsys.readouterr().err.count("data loss: t was deleted and created again") == 1
@@ -299,7 +299,7 @@ def test_an_unreachable_cluster_is_reported_soon(readers: Any) -> None:
 def test_a_broker_that_is_gone_for_a_while_is_waited_for(
     readers: Any, cluster: Cluster, server: KohortServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the middle of a task, in planning, and in a commit."""
+    """The broker is down during a task, a planning and a commit."""
     cluster.create_topic("t", 1)
     for _ in range(3):
         cluster.produce("t", 0, [NewRecord(b"k", b"v" * 100, 0)] * 30)

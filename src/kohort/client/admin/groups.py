@@ -297,7 +297,7 @@ def commit(router: Router, group_id: str, offsets: Mapping[TopicPartition, Commi
 def commit_as(
     router: Router, group_id: str, offsets: Mapping[TopicPartition, Committed], committer: Committer
 ) -> dict[TopicPartition, int]:
-    """The refused partitions with their error codes. Retries retriable errors; raises KafkaError in the end."""
+    """The refused partitions with their error codes. Retries retriable errors; raises KafkaError at the deadline."""
     request = _commit_request(group_id, offsets, committer)
 
     def ask(connection: Connection) -> dict[TopicPartition, int]:

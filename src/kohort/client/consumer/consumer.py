@@ -99,7 +99,7 @@ class GroupConsumer:
         return None
 
     def on_lost(self, partitions: Partitions) -> None:
-        """These are not this member's own any more; a commit would be refused. It joins again by itself."""
+        """The member no longer owns these partitions; a commit would be refused. It rejoins without a call."""
 
     # -- what is known; from any thread
 

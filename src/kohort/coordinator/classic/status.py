@@ -41,7 +41,7 @@ class MemberStatus(msgspec.Struct, omit_defaults=True):
     partitions: int = 0
     """In a consumer group: how many partitions it has to give up or waits for."""
     waits_for: list[str] = []
-    """The ids of some of the members that still own those."""
+    """The ids of some of the members that still own the awaited partitions."""
 
 
 class RebalanceStatus(msgspec.Struct, omit_defaults=True):

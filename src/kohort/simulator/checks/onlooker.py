@@ -294,7 +294,7 @@ class Onlooker:
                             if isinstance(k, OffsetCommitKey) and k.group == name and v is not None
                         )
                     if partition.committed_offset not in known:
-                        text = f"{place}: {partition.committed_offset} is told, {sorted(known)} is durable"
+                        text = f"{place}: {partition.committed_offset} is answered, {sorted(known)} is durable"
                         raise Violation.of(name, "no reply before durability", text)
 
     def _check_tombstones(self, broker: Broker) -> None:

@@ -100,7 +100,7 @@ class Point:
     count: int = 0
     """For scale-out, scale-in, crash and zone: the number of members; 0: a tenth, at least one (zone: a third)."""
     batch: int = 0
-    """For a rolling restart: members at a time; 0: a tenth, at least one."""
+    """For a rolling restart: how many members restart at a time; 0: a tenth, at least one."""
     client: str = "java"
     """The members' client: java or librdkafka (see clients.py)."""
     heartbeat_ms: Millis = 0
@@ -109,7 +109,7 @@ class Point:
     rebalance_ms: Millis = 300_000
     """The time within which a member must revoke partitions (max.poll.interval.ms)."""
     latency_ms: Millis = 1
-    """The network's, one way."""
+    """The latency of the network, one way."""
     commit_ms: Millis = 5_000
     """The interval of a member's commits (auto.commit.interval.ms)."""
     poll_ms: Millis = 100

@@ -80,7 +80,7 @@ class Store:
         return sorted(file for file in found if file.endswith(".parquet"))
 
     def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table | None:
-        """One of the tables; None if it does not exist yet."""
+        """The table of this name; None if it does not exist yet."""
         files = self.files(f"tables/{name}")
         if not files:
             return None

@@ -190,7 +190,7 @@ def ingest(
         query.stop()
         at_end.close()
         follower.follow(query)
-        # Also after a failure: the batches before it are finished.
+        # Commit after a failure, too: the batches before it are finished.
         positions = finished(where) or {}
         committed = _reconcile(bootstrap_servers, group_id, positions, where, security_of(source)) if group_id else {}
     compacted = None if stop() else compacting.now(stop)

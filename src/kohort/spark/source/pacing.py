@@ -22,7 +22,7 @@ from kohort.spark.source.positions import Positions
 from kohort.spark.source.tasks import read_task
 
 IDLE_S = 0.1
-"""Without new offsets, Spark asks for them a hundred times a second; the cluster is asked this often."""
+"""The interval of requests to the cluster. Without new offsets Spark asks for them a hundred times a second."""
 
 
 class PacedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
