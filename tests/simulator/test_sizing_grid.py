@@ -69,7 +69,7 @@ def test_a_grid_in_a_file(tmp_path: Path, suffix: str) -> None:
         ({"settings": {"speed": 3}}, "speed: there is no such setting"),
         ({"settings": {"members": 3}}, "settings: members is one of the grid's lists"),
         ({"settings": {"session_ms": 2_000}}, "session_ms: 2000 must be more than heartbeat_ms"),
-        ({"settings": {"crashes_per_hour": -1.0}}, "crashes_per_hour: -1.0 is no number"),
+        ({"settings": {"crashes_per_hour": -1.0}}, "crashes_per_hour: -1.0 is not a number"),
         ({"settings": {"topics": 1_000}, "members": [3]}, "topics: 1000 topics cannot share"),
         ({"patterns": ["zone"], "members": [1]}, "count: 1 of 1 members are too many for zone"),
     ],
