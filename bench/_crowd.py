@@ -1,13 +1,18 @@
-"""Many members of groups in one thread: a connection each, as real clients have; one epoll serves them all.
+"""Many members of groups in one thread: a connection each, as real clients have, and as little work as possible.
 
-Each member is a membership of kohort's client library, which needs no socket, with Kafka's defaults and the versions of
-today's clients. It gives partitions up at once, without work. The server may hold the answers of heartbeats.
+Each member is a small state machine over a socket of its own; one epoll serves them all.
+
+Classic members join with two requests (KIP-394), sync, heartbeat every three seconds and rejoin at a rebalance, with
+the versions of today's clients. A request's correlation id is its API key, so the answer names its API.
+
+Members of a consumer group (KIP-848) subscribe to one topic. When its partitions change, a member reports them at once,
+as clients do; else it heartbeats after the interval of the last answer. It revokes partitions at once, without work.
+The server may hold an answer.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 import select
 import socket
 import time
@@ -17,108 +22,77 @@ from contextlib import closing
 from typing import Any
 
 from bench._process import Address, answer_to
-from kohort.client.membership import classic
-from kohort.client.membership.consumer import Added, ConsumerMembership, ConsumerSettings, Revoke, Subscription
-from kohort.client.membership.consumer import Lost as LostPartitions
-from kohort.client.membership.consumer import Phase as ConsumerPhase
-from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
-from kohort.client.membership.driver import ANSWERS, clock_ms
 from kohort.client.wire.blocking_connection import Connection
-from kohort.wire.codec import decode, encode_request, supported_versions
-from kohort.wire.framing import FrameSplitter
+from kohort.wire.codec import decode, encode_request
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
-from kohort.wire.schemas.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedAssignment,
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatTopicPartitions,
 )
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
+HEARTBEAT_S = 3.0
+SESSION_MS, REBALANCE_MS = 45_000, 300_000
 CLIENT_ID = "consumer-bench-1"
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\x06orders\xff\xff\xff\xff" + bytes(8)
 ASSIGNMENT = b"\0\1\0\0\0\1\0\x06orders\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
-ANSWER_MS = 600_000
-"""A large group takes long, and requests are not sent again."""
-LARGEST_ANSWER = 1 << 26
-SETTLED = (classic.Phase.STABLE, ConsumerPhase.MEMBER)
+PROTOCOLS = (JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),)
+JOIN, HEARTBEAT, SYNC, VERSIONS = 11, 12, 14, 18
+MEMBER_ID_REQUIRED, REBALANCING, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 79, 27, 25, 22
+Partitions = frozenset[tuple[bytes, int]]
 DESCRIBE_S = 0.05
-"""The interval of describing consumer groups, once the members seem to agree."""
+"""The interval of ConsumerGroupDescribe, once the members seem to agree."""
 
 
 class Member:
-    def __init__(self, crowd: Crowd, membership: Any, connection: socket.socket) -> None:
-        self.membership = membership
+    __slots__ = ("connection", "group", "inbox", "member_id")
+
+    def __init__(self, group: str, connection: socket.socket) -> None:
+        self.group = group
         self.connection = connection
-        self.planned: float = math.inf
-        """When it will be woken."""
-        self._crowd = crowd
-        self._frames = FrameSplitter(LARGEST_ANSWER)
-        self._asked: type
+        self.inbox = bytearray()
+        self.member_id = ""
 
     def readable(self) -> None:
         data = self.connection.recv(1_048_576)
-        assert data, f"the server closed the connection of {self.membership.settings}"
-        for frame in self._frames.feed(data):
-            answer: Any = decode(ANSWERS[self._asked], supported_versions(self._asked).last, frame, 5)
-            self.membership.received(int.from_bytes(frame[:4], "big"), answer, clock_ms())
-        self.act()
+        assert data, f"the server closed the connection of {self.member_id}"
+        inbox = self.inbox
+        inbox += data
+        while len(inbox) >= 4 and len(inbox) >= (end := 4 + int.from_bytes(inbox[:4], "big")):
+            frame = bytes(inbox[4:end])
+            del inbox[:end]
+            self.answered(frame)
 
-    def act(self) -> None:
-        """Carry out the membership's actions."""
-        crowd, membership, now = self._crowd, self.membership, clock_ms()
-        while actions := membership.take():
-            for action in actions:
-                match action:
-                    case Ask(number, request):
-                        self._asked = type(request)
-                        version = supported_versions(self._asked).last
-                        self.connection.sendall(encode_request(request, version, number, CLIENT_ID))
-                    case FindCoordinator():  # the only server, at the end of the same connection
-                        membership.coordinator_found(now)
-                    case classic.Assign(generation_id, _, members):
-                        assignments = dict.fromkeys((member.member_id for member in members), ASSIGNMENT)
-                        membership.assign(generation_id, assignments, now)
-                    case classic.LetGo():
-                        membership.let_go(now)
-                    case Added(_, partitions):
-                        crowd.owned += len(partitions)
-                    case Revoke(_, partitions):
-                        crowd.owned -= len(partitions)
-                        membership.revoked(now)
-                    case LostPartitions() | Ended():
-                        raise AssertionError(f"a member is removed: {action}")
-        (crowd.unsettled.discard if membership.phase in SETTLED else crowd.unsettled.add)(self)
-        crowd.plan(self)
+    def answered(self, frame: bytes) -> None:
+        """`frame` has its header: the correlation id and no tagged fields."""
+        raise NotImplementedError
 
 
 class Crowd:
-    """All members of a run. `software` is their name in ApiVersions; without a name they send no such request."""
+    """All members of a run."""
 
-    def __init__(self, address: Address, *, software: str = "") -> None:
+    def __init__(self, address: Address) -> None:
         self.address = address
-        self.software = software
-        self.members: dict[int, Member] = {}
-        self.unsettled: set[Member] = set()
-        """Members of classic groups that are not stable; members of consumer groups that have not joined."""
-        self.owned = 0
-        """The number of partitions that members of consumer groups own."""
+        self.members: dict[int, Any] = {}
         self._due: list[tuple[float, int]] = []
         self._epoll = select.epoll()
 
-    def membership(self, group: str) -> Any:
-        raise NotImplementedError
+    def connected(self) -> socket.socket:
+        connection = socket.create_connection(self.address, 30)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def add(self, member: Member) -> None:
+        member.connection.setblocking(False)
+        self.members[member.connection.fileno()] = member
+        self._epoll.register(member.connection.fileno(), select.EPOLLIN)
 
     def join(self, group: str) -> None:
-        connection = socket.create_connection(self.address, 30)
-        connection.settimeout(None)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.software:
-            request = ApiVersionsRequest(client_software_name=self.software, client_software_version="1")
-            answer_to(connection, encode_request(request, 3, 0, CLIENT_ID))
-        member = Member(self, self.membership(group), connection)
-        self.members[connection.fileno()] = member
-        self._epoll.register(connection.fileno(), select.EPOLLIN)
-        member.membership.join(clock_ms())
-        member.act()
+        raise NotImplementedError
 
     def join_all(self, groups: list[str]) -> None:
         """A member joins each group of the list; the answers that have arrived are served after every fifty."""
@@ -127,11 +101,8 @@ class Crowd:
             if number % 50 == 0:
                 self.serve(0)
 
-    def plan(self, member: Member) -> None:
-        due = member.membership.next_deadline()
-        if due is not None and due < member.planned:
-            member.planned = due
-            heapq.heappush(self._due, (due, member.connection.fileno()))
+    def schedule(self, member: Member, due: float) -> None:
+        heapq.heappush(self._due, (due, member.connection.fileno()))
 
     def settled(self) -> bool:
         raise NotImplementedError
@@ -140,10 +111,7 @@ class Crowd:
         """Serve the members until they have settled, within `seconds` at most."""
         deadline = time.monotonic() + seconds
         while not self.settled():
-            assert time.monotonic() < deadline, (
-                f"not settled after {seconds} s: {len(self.unsettled)} of {len(self.members)} members have not joined, "
-                f"{self.owned} partitions are owned"
-            )
+            assert time.monotonic() < deadline, f"not settled after {seconds} s: {self}"
             self._round(0.005)
 
     def serve(self, seconds: float) -> None:
@@ -157,14 +125,10 @@ class Crowd:
     def _round(self, wait: float) -> None:
         for number, _ in self._epoll.poll(wait):
             self.members[number].readable()
-        now = clock_ms()
+        now = time.monotonic()
         while self._due and self._due[0][0] <= now:
             due, number = heapq.heappop(self._due)
-            member = self.members[number]
-            if due == member.planned:
-                member.planned = math.inf
-                member.membership.wake(now)
-                member.act()
+            self.members[number].heartbeat(due)
 
     def close(self) -> None:
         for member in self.members.values():
@@ -173,18 +137,170 @@ class Crowd:
         self._epoll.close()
 
 
+# -- classic groups
+
+
+class ClassicMember(Member):
+    __slots__ = ("crowd", "generation", "heartbeat_frame", "quiet_until", "stable")
+
+    def __init__(self, crowd: ClassicCrowd, group: str, connection: socket.socket) -> None:
+        super().__init__(group, connection)
+        self.crowd = crowd
+        self.generation = -1
+        self.stable = False
+        self.quiet_until = 0.0
+        self.heartbeat_frame = b""
+
+    def send(self, key: int, request: object, version: int) -> None:
+        data = encode_request(request, version, key, CLIENT_ID)
+        sent = self.connection.send(data)
+        if sent < len(data):  # the leader's assignment of a large group
+            self.connection.setblocking(True)
+            self.connection.sendall(data[sent:])
+            self.connection.setblocking(False)
+
+    def join(self) -> None:
+        self.crowd.stable -= self.stable
+        self.stable = False
+        self.send(JOIN, join_request(self.group, self.member_id, SESSION_MS), 9)
+
+    def heartbeat(self, due: float) -> None:
+        """Heartbeat, unless a rebalance is under way or a later heartbeat is scheduled."""
+        if self.stable and due == self.quiet_until:
+            self.quiet_until = time.monotonic() + HEARTBEAT_S
+            self.connection.send(self.heartbeat_frame)
+
+    def answered(self, frame: bytes) -> None:
+        key, answer = frame[3], None
+        match key:
+            case 12:  # heartbeat v4: decoding thousands would take long
+                error = frame[10]
+            case 11:
+                answer = decode(JoinGroupResponse, 9, frame, 5)
+                error = answer.error_code
+            case _:
+                error = decode(SyncGroupResponse, 5, frame, 5).error_code
+        if error == MEMBER_ID_REQUIRED and answer:
+            self.member_id = answer.member_id
+            self.join()
+        elif error:
+            assert error in (REBALANCING, UNKNOWN_MEMBER, ILLEGAL_GENERATION), f"API {key}: error {error}"
+            self.member_id = "" if error == UNKNOWN_MEMBER else self.member_id
+            self.join()
+        elif answer:
+            self.joined(answer)
+        elif key == HEARTBEAT:
+            self.crowd.schedule(self, self.quiet_until)
+        else:
+            self.synced()
+
+    def joined(self, answer: JoinGroupResponse) -> None:
+        self.generation = answer.generation_id
+        self.send(SYNC, sync_request(self.group, answer), 5)
+
+    def synced(self) -> None:
+        self.stable = True
+        self.crowd.stable += 1
+        request = HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id)
+        self.heartbeat_frame = encode_request(request, 4, HEARTBEAT, CLIENT_ID)
+        self.quiet_until = time.monotonic() + HEARTBEAT_S
+        self.crowd.schedule(self, self.quiet_until)
+
+
+def join_request(group: str, member_id: str, session_ms: int) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=REBALANCE_MS,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=PROTOCOLS,
+    )
+
+
+def sync_request(group: str, joined: JoinGroupResponse) -> SyncGroupRequest:
+    members = joined.members if joined.leader == joined.member_id else ()
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=tuple(SyncGroupRequestAssignment(member_id=m.member_id, assignment=ASSIGNMENT) for m in members),
+    )
+
+
 class ClassicCrowd(Crowd):
-    def membership(self, group: str) -> classic.Membership:
-        protocol = classic.Protocol("range", SUBSCRIPTION)
-        return classic.Membership(classic.Settings(group, (protocol,), request_timeout_ms=ANSWER_MS))
+    """`software` is the members' name in ApiVersions; without a name they send no such request."""
+
+    def __init__(self, address: Address, *, software: str = "") -> None:
+        super().__init__(address)
+        self.software = software
+        self.stable = 0
+
+    def join(self, group: str) -> None:
+        connection = self.connected()
+        if self.software:
+            request = ApiVersionsRequest(client_software_name=self.software, client_software_version="1")
+            answer_to(connection, encode_request(request, 3, VERSIONS, CLIENT_ID))
+        member = ClassicMember(self, group, connection)
+        self.add(member)
+        member.join()
 
     def settled(self) -> bool:
         """Every member has its assignment, and all members of a group of the same generation."""
-        if self.unsettled:
+        if self.stable != len(self.members):
             return False
-        memberships = [member.membership for member in self.members.values()]
-        generations = {(member.settings.group_id, member.generation_id) for member in memberships}
+        generations = {(member.group, member.generation) for member in self.members.values()}
         return len(generations) == len({group for group, _ in generations})
+
+    def __str__(self) -> str:
+        return f"{self.stable} of {len(self.members)} members are stable"
+
+
+# -- consumer groups
+
+
+class ConsumerMember(Member):
+    __slots__ = ("crowd", "epoch", "owned")
+
+    def __init__(self, crowd: ConsumerCrowd, group: str, connection: socket.socket) -> None:
+        super().__init__(group, connection)
+        self.crowd = crowd
+        self.member_id = str(uuid.uuid4())
+        self.epoch = 0
+        self.owned: Partitions = frozenset()
+
+    def heartbeat(self, _: float) -> None:
+        self.send(full=False)
+
+    def send(self, *, full: bool) -> None:
+        topics = {topic for topic, _ in self.owned}
+        owned = tuple(
+            HeartbeatTopicPartitions(topic_id=topic, partitions=tuple(sorted(p for t, p in self.owned if t == topic)))
+            for topic in topics
+        )
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=REBALANCE_MS if self.epoch == 0 else -1,
+            subscribed_topic_names=(self.crowd.topic,) if self.epoch == 0 else None,
+            topic_partitions=owned if full else None,
+        )
+        self.connection.send(encode_request(request, 1, 1, "bench"))
+
+    def answered(self, frame: bytes) -> None:
+        answer = decode(ConsumerGroupHeartbeatResponse, 1, frame, 5)
+        assert answer.error_code == 0, answer
+        self.crowd.joining -= self.epoch == 0
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None and (told := _partitions(answer.assignment)) != self.owned:
+            self.crowd.owned += len(told) - len(self.owned)
+            self.owned = told
+            self.send(full=True)
+        else:
+            self.crowd.schedule(self, time.monotonic() + answer.heartbeat_interval_ms / 1e3)
 
 
 class ConsumerCrowd(Crowd):
@@ -195,32 +311,38 @@ class ConsumerCrowd(Crowd):
         self.topic = topic
         self.partitions = partitions
         self.sizes: Counter[str] = Counter()
+        self.joining = self.owned = 0
+        """Members without an answer; the number of owned partitions of all members."""
         self._described = 0.0
 
-    def membership(self, group: str) -> ConsumerMembership:
+    def join(self, group: str) -> None:
+        member = ConsumerMember(self, group, self.connected())
+        member.send(full=True)
+        self.joining += 1
         self.sizes[group] += 1
-        settings = ConsumerSettings(group, str(uuid.uuid4()), request_timeout_ms=ANSWER_MS)
-        return ConsumerMembership(settings, Subscription((self.topic,)))
+        self.add(member)
 
     def settled(self) -> bool:
         """All partitions of every group are owned, evenly, and every member has reached its target."""
         wanted = self.partitions * len(self.sizes)
-        if self.unsettled or self.owned != wanted or time.monotonic() < self._described + DESCRIBE_S:
+        if self.joining or self.owned != wanted or time.monotonic() < self._described + DESCRIBE_S:
             return False
-        memberships = [member.membership for member in self.members.values()]
-        if any(len(m.owned) > -(-self.partitions // self.sizes[m.settings.group_id]) for m in memberships):
+        if any(len(m.owned) > -(-self.partitions // self.sizes[m.group]) for m in self.members.values()):
             return False
         with closing(Connection(*self.address)) as connection:
-            asked = ConsumerGroupDescribeRequest(group_ids=tuple(self.sizes), include_authorized_operations=False)
+            asked = ConsumerGroupDescribeRequest(group_ids=tuple(self.sizes))
             groups = connection.request(asked, ConsumerGroupDescribeResponse).groups
         self._described = time.monotonic()
         return all(
             len(group.members) == self.sizes[group.group_id]
             and group.group_epoch == group.assignment_epoch
-            and all(_partitions(member.assignment) == _partitions(member.target_assignment) for member in group.members)
+            and all(_partitions(m.assignment) == _partitions(m.target_assignment) for m in group.members)
             for group in groups
         )
 
+    def __str__(self) -> str:
+        return f"{self.owned} partitions are owned, {self.joining} members have not joined"
 
-def _partitions(assigned: DescribedAssignment) -> set[tuple[bytes, int]]:
-    return {(topic.topic_id, partition) for topic in assigned.topic_partitions for partition in topic.partitions}
+
+def _partitions(assigned: Any) -> Partitions:
+    return frozenset((topic.topic_id, p) for topic in assigned.topic_partitions for p in topic.partitions)

@@ -7,21 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
-from bench._crowd import ASSIGNMENT, SUBSCRIPTION, ConsumerCrowd
+from bench._crowd import ConsumerCrowd, join_request, sync_request
 from bench._peers import Server
 from kohort.client.cluster import Cluster
 from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.codec import encode_request
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
-from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.schemas.join_group import JoinGroupResponse
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 SESSION_MS = 600_000
 WAIT_S = 180.0
@@ -74,32 +74,18 @@ def classic_members(server: Server, prefix: str, count: int) -> list[Member]:
 
 def _classic(connection: Connection, group: str) -> Member:
     """The first JoinGroup has an answer, because version 3 demands no member id."""
-    join = JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=SESSION_MS,
-        rebalance_timeout_ms=SESSION_MS,
-        member_id="",
-        protocol_type="consumer",
-        protocols=(JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),),
-    )
-    joined = connection.request(join, JoinGroupResponse, version=3)
+    joined = connection.request(join_request(group, "", SESSION_MS), JoinGroupResponse, version=3)
     assert joined.error_code == 0, joined
-    member = Member(group, joined.member_id, joined.generation_id)
-    assignment = SyncGroupRequestAssignment(member_id=member.member_id, assignment=ASSIGNMENT)
-    sync = SyncGroupRequest(
-        group_id=group, generation_id=member.generation, member_id=member.member_id, assignments=(assignment,)
-    )
-    synced = connection.request(sync, SyncGroupResponse, version=3)
+    synced = connection.request(sync_request(group, joined), SyncGroupResponse, version=3)
     assert synced.error_code == 0, synced
-    return member
+    return Member(group, joined.member_id, joined.generation_id)
 
 
 def consumer_members(server: Server, prefix: str, count: int, topic: str, partitions: int) -> list[Member]:
     with closing(ConsumerCrowd(server.address, topic, partitions)) as crowd:
         crowd.join_all([f"{prefix}-{n}" for n in range(count)])
         crowd.settle(WAIT_S)
-        joined = [member.membership for member in crowd.members.values()]
-        return [Member(m.settings.group_id, m.settings.member_id, m.epoch) for m in joined]
+        return [Member(member.group, member.member_id, member.epoch) for member in crowd.members.values()]
 
 
 def heartbeat(member: Member, version: int = 4) -> bytes:

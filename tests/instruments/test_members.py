@@ -48,14 +48,13 @@ def test_a_consumer_group_settles(server: Server) -> None:
     with closing(ConsumerCrowd(server.address, "bench", PARTITIONS)) as crowd:
         crowd.join_all(["settles"] * PARTITIONS)
         crowd.settle(30)
-        assert sorted(len(member.membership.owned) for member in crowd.members.values()) == [1] * PARTITIONS
+        assert sorted(len(member.owned) for member in crowd.members.values()) == [1] * PARTITIONS
 
 
 def test_classic_groups_settle(server: Server) -> None:
     with closing(ClassicCrowd(server.address)) as crowd:
         crowd.join_all(["settles-classic", "settles-alone", *["settles-classic"] * 4])
         crowd.settle(30)
-        memberships = [member.membership for member in crowd.members.values()]
-        generations = {(member.settings.group_id, member.generation_id) for member in memberships}
+        generations = {(member.group, member.generation) for member in crowd.members.values()}
         assert {group for group, _ in generations} == {"settles-classic", "settles-alone"}
         assert len(generations) == 2
