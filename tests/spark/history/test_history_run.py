@@ -44,6 +44,15 @@ def rows(output: Path, name: str) -> list[dict[str, Any]]:
     return found
 
 
+def test_an_empty_log_has_a_report(run: Any, tmp_path: Path) -> None:
+    with KohortServer() as unused:
+        found: Result = run("-b", unused.bootstrap_servers, "--to", tmp_path, "-o", "json")
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["groups"] == 0
+    assert "no group has committed anything" in (tmp_path / "report.html").read_text()
+    assert rows(tmp_path, "commits") == rows(tmp_path, "groups") == []
+
+
 def test_a_second_live_run_continues_the_first(
     run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, spark: Any
 ) -> None:

@@ -34,7 +34,7 @@ from kohort.spark.history.ends import Ends, read_ends
 from kohort.spark.history.extent import Extent, extent_of, interval_edges
 from kohort.spark.history.report.findings import BAD, Finding, findings_table, worst_first
 from kohort.spark.history.report.incidents import Limits
-from kohort.spark.history.store import HistoryFailed, HistorySummary, Store, by_partition, read_records
+from kohort.spark.history.store import HOLDS, HistoryFailed, HistorySummary, Store, by_partition, read_records
 from kohort.spark.history.tasks import run_tasks
 from kohort.spark.options.source import security_of
 from kohort.spark.runtime.failures import cause
@@ -89,6 +89,7 @@ def history(
         names = topic_names(files)
         imported = run_tasks(spark, find_dumps(files), partial(import_dump, store, isolation=isolation))
     partitions = by_partition([*_live_files(spark, store), *store.files("records/files")])
+    partitions = partitions or {0: {name: [] for name in HOLDS}}  # an empty log has all tables, without rows
     on_progress(f"scanning {len(partitions)} partitions of the log")
     extent = Extent.of(run_tasks(spark, list(partitions.values()), extent_of))
     if bootstrap_servers is None or not extent.records:
