@@ -12,6 +12,7 @@ from bench._crowd import ClassicCrowd, ConsumerCrowd, Crowd
 from bench._joined import coordinators_ready, create_topic
 from bench._peers import MANY_CONNECTIONS, TITLES, Server
 from bench._run import Panel, Run, Subject, Table, Values
+from kohort.client.errors import KafkaError
 
 SERVERS = ("compiled", "pure", "kafka", "kfake")
 SIZES, QUICK_SIZES = (10, 100, 1_000, 5_000), (10, 100, 1_000)
@@ -58,7 +59,7 @@ def _measure(run: Run, row: str, server: Server, size: int) -> None:
 
     try:
         run.measure(row, server, once, lambda found, cpu: {**found, "cpu_s": cpu})
-    except (AssertionError, OSError) as error:
+    except (AssertionError, OSError, KafkaError) as error:
         print(f"  {row:34} {TITLES[server.name]}: {error}", flush=True)
         run.add(row, server.name, {"failed": 1.0}, 0.0)
 

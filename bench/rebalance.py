@@ -26,6 +26,7 @@ from bench._process import Address, serving
 from bench._rebalance_group import WAIT_S, Group, Host
 from bench._run import WORST, Figures, Panel, Run, Subject, Table, Values
 from kohort.client.cluster import Cluster
+from kohort.client.errors import KafkaError
 
 TOPIC, PARTITIONS, PERIOD_S = "orders", 60, 0.05
 SESSION_MS, INTERVAL_MS = 15_000, 5_000
@@ -130,7 +131,7 @@ class _Story:
                 self._newcomer(host, name)
                 self._pause()
                 self._kill(host, name, last=number + 1 == rounds)
-        except AssertionError as error:
+        except (AssertionError, KafkaError) as error:
             print(f"{self._id} on {SERVERS[self._server]}: {error}", flush=True)
         finally:
             for host in self._hosts:
@@ -182,7 +183,9 @@ class _Story:
         deadline = time.monotonic() + WAIT_S
         with Cluster("{}:{}".format(*self._address)) as cluster:
             while time.monotonic() < deadline:
-                if len(cluster.describe_groups([self._id])[self._id].members) <= self._size:
+                group = cluster.describe_groups([self._id])[self._id]
+                assert group.state != "Dead", group
+                if len(group.members) <= self._size:
                     return time.monotonic_ns()
                 time.sleep(0.02)
         raise AssertionError("the killed member's session does not end")

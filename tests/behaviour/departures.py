@@ -296,7 +296,7 @@ def _beating(world: ShardWorld, words: _Words) -> str:
 
 
 def _downgrading(world: ShardWorld, words: _Words, instance: str = "") -> str:
-    """True if the last members of the consumer protocol leave or turn classic, and classic ones stay."""
+    """The difference if the last members of the consumer protocol leave or turn classic, and classic ones stay."""
     group = world.shard.consumers.groups.get(words.group)
     if group is None:
         return ""

@@ -107,7 +107,7 @@ class ClassicClient:
         if not self.cooperative:
             self.uses = frozenset()
         owned = by_topic(sorted(self._named(self.uses)))
-        metadata = subscription(self.topics, owned, self.generation)
+        metadata = subscription(self.topics, owned, self.generation, version=2)
         return request(
             "JoinGroup",
             group_id=self.group,

@@ -90,8 +90,9 @@ class Figures:
     settled: dict[str, list[float]] = field(default_factory=dict)
     """Seconds from ready to stable with new commits everywhere, by kind."""
     starts: list[float] = field(default_factory=list)
-    kept: int = 0
-    late: int = 0
+    kept: Counter[str] = field(default_factory=Counter)
+    """Of each group: how often a member kept its partitions and generation."""
+    late: Counter[str] = field(default_factory=Counter)
     """Members that `kept` does not count, because a member of their group returned too late."""
     checked: int = 0
     exact: int = 0
@@ -142,6 +143,8 @@ class Run:
                     self._cycle(cycle, kind)
                 self._check_exactly()
                 self._measure_logs()
+                if self.figures.late.total() >= max(self.figures.kept.total(), 1):
+                    raise AssertionError(f"too few members kept anything: {self.figures}")
             finally:
                 self._end()
         except AssertionError as error:
@@ -346,17 +349,17 @@ class Run:
         self, cycle: int, before: dict[str, GroupView], settled: dict[str, GroupView], outage: float
     ) -> bool:
         """False if a group was late, so that nothing is known of its members."""
-        late = self.figures.late
+        late = self.figures.late.copy()
         for name, view in before.items():
             if max(member["silence_s"] for member in settled[name].members.values()) > KEPT_SILENCE_S:
-                self.figures.late += len(view.members)
+                self.figures.late[name] += len(view.members)
                 continue
             if view.shares() != settled[name].shares():
                 raise AssertionError(
                     f"cycle {cycle + 1}: members of {name} did not keep what they had through an outage of "
                     f"{outage:.1f} s:\n  {view.shares()}\n  {settled[name].shares()}{self._story(settled)}"
                 )
-            self.figures.kept += len(view.members)
+            self.figures.kept[name] += len(view.members)
         return self.figures.late == late
 
     def _check_probes(self) -> None:
@@ -404,8 +407,8 @@ class Run:
             f"{figures.acknowledged:,} commits acknowledged; a second: median {statistics.median(rates):,.0f}, "
             f"least {min(rates):,.0f}",
             f"{figures.checked:,} committed offsets checked after kills, {figures.exact:,} compared exactly; "
-            f"{figures.kept:,} times a member kept its partitions and generation; {figures.late:,} times one of its "
-            "group returned too late",
+            f"{figures.kept.total():,} times a member kept its partitions and generation; {figures.late.total():,} "
+            "times one of its group returned too late",
             f"{sum(self._zombies.answers.values()):,} commits of fenced members, refused with "
             f"{dict(sorted(self._zombies.answers.items()))}",
             f"{len(self._churn.generations):,} generations of a group that churns, up to "

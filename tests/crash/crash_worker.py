@@ -39,7 +39,7 @@ class Member:
         self.acks = 0
         self.silence_s = 0.0
         """The longest time between two acknowledged commits, since the server was killed last."""
-        self._acked_at = time.monotonic()
+        self._answered_at = time.monotonic()
         self.errors: Counter[str] = Counter()
         self.violations: list[str] = []
         self._turn = 0
@@ -98,15 +98,17 @@ class Member:
     def _committed(self, error: Any, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             place = self.places[partition.partition]
-            if error is None and partition.error is None:
+            failure = error or partition.error
+            if failure is None:
                 place.acknowledged(partition.offset)
                 self.acks += 1
-                now = time.monotonic()
-                self.silence_s = max(self.silence_s, now - self._acked_at)
-                self._acked_at = now
             else:
                 place.failed(partition.offset)
-                self.errors[(error or partition.error).name()] += 1
+                self.errors[failure.name()] += 1
+            if failure is None or failure.code() > 0:  # the server has answered; librdkafka's own errors are negative
+                now = time.monotonic()
+                self.silence_s = max(self.silence_s, now - self._answered_at)
+                self._answered_at = now
 
     def _failed(self, error: Any) -> None:
         self.errors[error.name()] += 1

@@ -105,7 +105,7 @@ CLIENTS = (
         ("go",),
         fails={
             "KIP-848 static": "its last heartbeat (epoch -2) names no instance id, which Kafka and kohort refuse: the "
-            "member is there until its session ends, and what it had goes to others"
+            "member stays until its session ends, and its partitions go to other members"
         },
     ),
     Client("sarama", "sarama (IBM)", ("go",), {**KIP_848, "regex": "subscribes to names only"}),
@@ -145,7 +145,8 @@ CLIENTS = (
             **({} if NODE_HAS_ZSTD else {"zstd": "takes it from Node 22.15 or newer"}),
         },
         fails={
-            "KIP-848 static": "a static member leaves for good when it closes (epoch -1), so what it had goes to others"
+            "KIP-848 static": "a static member leaves for good when it closes (epoch -1), so its partitions go to "
+            "other members"
         },
         codecs=("none", "gzip", "lz4", *(("zstd",) if NODE_HAS_ZSTD else ())),
         notes={"read": "reads snappy as it writes it, not in the framing that Java's producers and kohort's give it"},

@@ -49,10 +49,13 @@ def _value(wire_type: Any, value: Any) -> Any:
 
 
 def subscription(
-    topics: Iterable[str], owned: Iterable[tuple[str, tuple[int, ...]]] = (), generation_id: int = -1
+    topics: Iterable[str],
+    owned: Iterable[tuple[str, tuple[int, ...]]] = (),
+    generation_id: int = -1,
+    version: int | None = None,
 ) -> bytes:
-    """A classic member's report of wanted and owned partitions."""
-    version = 2 if generation_id >= 0 else 1
+    """A classic member's report of wanted and owned partitions, by default in the oldest version that has them."""
+    version = version or (2 if generation_id >= 0 else 1)
     partitions = (TopicPartition(topic=topic, partitions=indexes) for topic, indexes in owned)
     message = ConsumerProtocolSubscription(
         topics=tuple(topics), owned_partitions=tuple(partitions), generation_id=generation_id

@@ -249,7 +249,7 @@ class Stage(WireCommands):
         deadline = time.monotonic() + WAIT_S
         wanted = {name: int(count) for name, count in options.items() if name != "group"}
         quiet = 0
-        while quiet < 2:
+        while quiet < 3:
             members = [actor for actor in self._actors.values() if actor.epoch > 0]
             before = [(actor.epoch, actor.told) for actor in members]
             problems = [line for actor in members for line in self._go_on(actor)]

@@ -24,7 +24,7 @@ def plot() -> object:
     return figure
 
 
-def test_a_page_is_one_file_without_references(tmp_path: Path) -> None:
+def test_a_page_is_one_file_without_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page("Groups & <lag>", "of <cluster>")
     page.numbers([Number("in trouble", "3", "of <12>", "bad")])
     page.text("a <paragraph>")
@@ -33,7 +33,8 @@ def test_a_page_is_one_file_without_references(tmp_path: Path) -> None:
     page.figure(plot(), "a <plot>", narrow=plot(), legend=[LegendEntry("<line>", SERIES[0])], alt='"lag"')
     rows = [[1234, "<x>"], [None, Tag("<tag>", "bad")], [2.5, Annotated("<y>", "<note>")], [True, Unbroken("<z>")]]
     page.table(["n", "name"], rows, "<rows>")
-    page.write(tmp_path / "report.html")
+    monkeypatch.chdir(tmp_path)
+    page.write("report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert not re.search(r"<script|<link|@import|src=|url\((?!#)", text)

@@ -192,8 +192,8 @@ class Config:
     )
     group_consumer_heartbeat_hold_max_ms: int = _setting(
         4_500,
-        "Longest time a consumer group heartbeat's answer is held; 0 never. The limit is also the answer's interval "
-        "less a tenth, but at least 500 ms",
+        "Longest time a consumer group heartbeat's answer is held; 0 never. It is never held longer than the answer's "
+        "interval less a tenth, or 500 ms if that is more",
         low=0,
     )
     group_consumer_heartbeat_hold_enable: bool = _setting(
@@ -254,7 +254,7 @@ class Config:
     journal_enable: bool = _setting(True, "Keep the groups' journal in the topic __kohort_journal, over restarts")
     journal_max_stories_per_group: int = _setting(50, "Stories that the journal keeps of a group", low=1, high=10_000)
     journal_max_groups: int = _setting(10_000, "Groups that the journal remembers", low=1)
-    journal_max_bytes: int = _setting(8_388_608, "Memory for the journal's stories, also at the start", low=65_536)
+    journal_max_bytes: int = _setting(8_388_608, "Memory for the journal's stories; a start reads no more", low=65_536)
     journal_retention_ms: int = _setting(
         2_592_000_000, "Age of the topic's oldest stories, set when it is created; -1 no limit", low=-1, high=LONG_MAX
     )

@@ -55,7 +55,7 @@ class DemoFailed(RuntimeError):
 
 
 FAILURES = (DemoFailed, ServerFailed, HandoverFailed, IngestFailed, JavaMissing, KafkaError)
-"""The exception that `run` raises for failures other than bugs of the demo."""
+"""The exceptions that `run` raises for failures other than bugs of the demo."""
 
 
 def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:

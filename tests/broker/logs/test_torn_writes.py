@@ -283,7 +283,7 @@ def test_a_mark_of_a_commit_that_became_0_is_noticed(story: Story, place: Path) 
     wal = remarked(story.wal, header, one_bit)
     assert started_on(laid_out(place, story.database, wal)) == story.worlds[-1], "the log with another mark is right"
     spoiled = wal[: header + 4] + bytes(4) + wal[header + 8 :]
-    with pytest.raises(StorageError, match="synced commits behind it"):
+    with pytest.raises(StorageError, match="synced commits after it"):
         started_on(laid_out(place, story.database, spoiled))
 
 

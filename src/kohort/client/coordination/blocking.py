@@ -20,7 +20,8 @@ after `max.poll.interval.ms` (which is also their rebalance timeout): `on_lost` 
 `ensure_active_group` joins again. Time inside callbacks counts; time in which these calls wait does not.
 
 The thread is a daemon. At the interpreter's exit, open coordinators leave their groups without `on_leave_prepare`,
-because its modules may be gone already. A child of fork does not have the thread; it needs its own coordinators.
+because the modules that it needs may be gone already. A child of fork does not have the thread; it needs its own
+coordinators.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ The order of the members:
 
 - Static members come first, in the order of their instance ids, as in Kafka. A member that returns under its instance
   id gets its place back, and instance `worker-0` has the first run.
-- The ids of other members are random, and so would their order be. They keep the place where they own most; ids in
-  order fill the other places. When a member leaves, the owner of the last run takes its place, and the others change
-  only where the ends of the runs shift. Kafka sorts these members too, so a new one moves all later ones.
+- The ids of other members are random, and so would their order be. They keep the place where they own most; the others
+  fill the remaining places in the order of their ids. When a member leaves, the owner of the last run takes its place,
+  and the others change only where the ends of the runs shift. Kafka sorts these members too, so a new one moves all
+  later ones.
 
 With fewer partitions than subscribers the last places are empty. A member of many topics may get the longer run of
 each; that is the price of co-partitioning. `uniform` does not have it.

@@ -32,7 +32,7 @@ class Impostor(Garbler):
         act(link, member_id, epoch)
 
     def _heartbeat(self, link: Link, member_id: str, epoch: int) -> None:
-        """Commit with a future epoch, or an unknown member id."""
+        """Heartbeat with a future epoch, or an unknown member id."""
         if self.random.random() < 0.5:
             member_id, epoch = "nobody-at-all", epoch - 1_000
         owned = self.random.choice((None, (), NOWHERE))

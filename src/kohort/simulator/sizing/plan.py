@@ -21,9 +21,9 @@ from kohort.simulator.sizing.point import CONSUMER, EAGER, BadPoint, Point, norm
 from kohort.simulator.sizing.summary import Cost
 
 MEMBERS_OF_A_SHARD = (20, 100, 400, 2_000)
-"""That are run, about."""
+"""The sizes of the shards that are simulated, in members, about."""
 SHARDS = (50, 200, 1_000, 4_000, 10_000)
-"""The changes that members learn of."""
+"""The numbers of shards for which a plan gives the load."""
 WAYS = ((EAGER, False), (CONSUMER, False), (CONSUMER, True))
 OWN = ("members", "partitions", "groups", "shards", "protocol", "assignor", "pushed", "pattern", "restarts_per_hour")
 OBSERVE_MS = 60_000

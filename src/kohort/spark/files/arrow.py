@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,8 @@ class ArrowDirectory:
             with self.system.open_output_stream(f"{self.path}.partial") as stream:
                 yield stream
         except BaseException:
-            self.system.delete_file(f"{self.path}.partial")
+            with suppress(OSError):  # if it was not opened
+                self.system.delete_file(f"{self.path}.partial")
             raise
         self.system.move(f"{self.path}.partial", self.path)
 

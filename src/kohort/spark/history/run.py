@@ -89,7 +89,6 @@ def history(
         names = topic_names(files)
         imported = run_tasks(spark, find_dumps(files), partial(import_dump, store, isolation=isolation))
     partitions = by_partition([*_live_files(spark, store), *store.files("records/files")])
-    partitions = partitions or {0: {name: [] for name in HOLDS}}  # an empty log has all tables, without rows
     on_progress(f"scanning {len(partitions)} partitions of the log")
     extent = Extent.of(run_tasks(spark, list(partitions.values()), extent_of))
     if bootstrap_servers is None or not extent.records:
@@ -102,7 +101,8 @@ def history(
             known = known.extended(live.ends_over_time(cluster, extent.places, edges, on_progress))
     on_progress("analysing")
     context = Context(edges, now, known, names, limits or Limits())
-    analysed = run_tasks(spark, sorted(partitions.items()), partial(_analyse_partition, store, context))
+    work = partitions or {0: {name: [] for name in HOLDS}}  # an empty log has all tables, without rows
+    analysed = run_tasks(spark, sorted(work.items()), partial(_analyse_partition, store, context))
     findings = worst_first(finding for part in analysed for finding in part.findings)
     store.write("tables/findings/part-00000.parquet", findings_table(findings))
     store.write("tables/log_ends/part-00000.parquet", known.table())

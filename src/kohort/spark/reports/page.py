@@ -130,7 +130,7 @@ class Page:
 
     def write(self, path: str | Path) -> None:
         """Write the file, whole or not at all."""
-        ArrowDirectory(Path(path)).write_text(self.html())
+        ArrowDirectory(Path(path).absolute()).write_text(self.html())
 
     def html(self) -> str:
         """The whole page."""

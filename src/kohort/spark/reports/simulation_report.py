@@ -155,7 +155,7 @@ def _finding(pattern: str, ways: Ways) -> tuple[str, str, str]:
     details = (
         f"The barrier stopped {barrier.partitions_paused:,.0f} of them, the hand-over "
         f"{handover.partitions_paused:,.0f}; {handover.needed_moves:,.0f} had to move. The group was stable after "
-        f"{barrier.stable_s:.2f} s and {handover.stable_s:.2f} s; the worst partition stood still for "
+        f"{barrier.stable_s:.2f} s and {handover.stable_s:.2f} s; the longest pause of a partition was "
         f"{barrier.longest_pause_s:.1f} s and {handover.longest_pause_s:.1f} s."
     )
     return tone, headline, f"{what} {details}"

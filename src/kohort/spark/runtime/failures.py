@@ -10,7 +10,7 @@ def cause(error: Exception) -> str:
     """One line of Spark's long message: kohort's innermost error, else Python's last, else Java's, else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("kohort.") and ": " in line]
-    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Invalid)\b", line)]
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Invalid)(:|$)", line)]
     javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     return next(iter([*ours[-1:], *raised[-1:], *javas, *lines]), type(error).__name__)
 

@@ -1,8 +1,9 @@
 """Compiles the kernels with numba, once a process has decoded enough records for that.
 
 Importing numba and compiling at the first use on a machine takes up to half a minute; the result is cached beside the
-module or in the user's cache directory. (The cache notices changes of `kernels.py` only, which has all kernels.) So a
-process changes from plain Python to numba after WORTH_IT records, unless KOHORT_SPARK_DECODER is python or numba.
+module or in the user's cache directory. (All kernels are in `kernels.py`, because the cache notices changes of that
+file only.) So a process changes from plain Python to numba after WORTH_IT records, unless KOHORT_SPARK_DECODER is
+python or numba.
 """
 
 from __future__ import annotations
