@@ -48,8 +48,8 @@ from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
 
 SOON = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
-"""A commit that is refused so is accepted in the next generation, or epoch, if the member owns the partitions then: a
-cooperative member keeps them, but a commit may meet a generation that the member does not know yet."""
+"""Errors after which the same commit is accepted in the next generation or epoch, if the member still owns the
+partitions. A cooperative member keeps partitions, but may not know the group's current generation yet."""
 FENCED = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -170,7 +170,7 @@ class GroupConsumer:
         attempts, offsets = 0, dict(offsets)
         since = self.owned
         while offsets:
-            await self._check_owned("commit", offsets, since)  # a returned partition may be further
+            await self._check_owned("commit", offsets, since)  # other members may have committed later ones
             refused = await self._commit_once(offsets)
             hopeless = {place: code for place, code in refused.items() if code not in SOON}
             if hopeless:

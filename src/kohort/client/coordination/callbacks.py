@@ -103,11 +103,11 @@ class Callbacks(ABC):
         """The member owns the assignment until `on_join_prepare` has returned or `on_lost` is called."""
 
     def on_join_prepare(self, generation: int, member_id: str) -> Awaitable[None] | None:
-        """Release the assignment: the member owns it until this returns, unless `generation` is -1."""
+        """Give up the assignment: the member owns it until this returns, unless `generation` is -1."""
         return None
 
     def on_leave_prepare(self) -> Awaitable[None] | None:
-        """Release the assignment before the member leaves the group for good. Not called without an assignment."""
+        """Give up the assignment before the member leaves the group for good. Not called without an assignment."""
         return None
 
     def on_lost(self, generation: int, member_id: str, reason: str) -> None:

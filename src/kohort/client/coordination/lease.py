@@ -1,7 +1,7 @@
 """Notices when a coordinator's lease ends: heartbeats renew the lease, and a timer checks it when it would end.
 
 A lease may go on after its end without a new round: an answer came at the last moment, and the coordinator still counts
-the member in. The member has released its work by then, so it needs another round and requests it.
+the member in. The member has given up its work by then, so it needs another round and requests it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong: the cause of a failed Spark job; warnings."""
+"""The cause of a failed Spark job, and warnings on stderr."""
 
 from __future__ import annotations
 
