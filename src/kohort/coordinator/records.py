@@ -99,8 +99,9 @@ class OffsetRecords(msgspec.Struct, frozen=True, gc=False):
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:
+    """Version 3, as Kafka writes it: some tools cannot read version 4, which Kafka reads but does not write."""
     key = GroupMetadataKey(group=group)
-    return Record(_key(key), None if value is None else _value(value, 4), (key, value))
+    return Record(_key(key), None if value is None else _value(value, 3), (key, value))
 
 
 def generation_record(group: str, generation: int | None) -> Record:

@@ -16,7 +16,7 @@ from kohort.broker.topics.topic_configs import TOPIC_CONFIGS, parse
 from kohort.config import SETTINGS
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.settings import group_settings
-from kohort.coordinator.settings.config_keys import ConfigKey, InvalidConfig, value_text
+from kohort.coordinator.settings.config_keys import LIST, ConfigKey, InvalidConfig, value_text
 from kohort.coordinator.settings.group_settings import GROUP_CONFIGS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_configs import DescribeConfigsSynonym
@@ -63,7 +63,10 @@ def synonyms(
     """The values of a config by their sources, the one in force first."""
     found = []
     if known.name in configs:
-        found.append(DescribeConfigsSynonym(name=known.name, value=configs[known.name], source=source))
+        text = configs[known.name]
+        # A list is described as it is read: without spaces, and each policy once.
+        value = known.parse(text.strip()) if known.type == LIST else text
+        found.append(DescribeConfigsSynonym(name=known.name, value=value, source=source))
     default = value_text(known.default)
     if known.setting is not None:
         name = known.synonym or known.name

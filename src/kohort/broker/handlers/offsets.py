@@ -15,7 +15,7 @@ from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.coordinator.classic.checks import not_too_often
-from kohort.coordinator.offsets.offsets import MEMBER_EPOCHS, TOPIC_IDS
+from kohort.coordinator.offsets.offsets import TOPIC_IDS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -68,10 +68,8 @@ def for_shard(
     known, refused = _known_topics(state, request, version)
     if not known:
         return None, refused
-    if refused or version >= MEMBER_EPOCHS:
-        # Consumer groups look up partitions by their topic's id, also in commits by name.
-        request = changed(request, topics=tuple(known))
-    return request, refused
+    # Consumer groups look up partitions by their topic's id, also those of members that commit by name.
+    return changed(request, topics=tuple(known)), refused
 
 
 def _known_topics(

@@ -35,7 +35,8 @@ _WEEK_MS = 604_800_000
 
 
 def _policies(text: str) -> str:
-    parts = [part.strip() for part in text.split(",")]
+    """Each policy once. Without any policy a topic keeps all its records (KIP-1161)."""
+    parts = dict.fromkeys(part.strip() for part in text.split(",")) if text else {}
     if not all(part in ("compact", "delete") for part in parts):
         raise ValueError("it must be a list of compact and delete")
     return ",".join(parts)
@@ -51,7 +52,7 @@ TOPIC_CONFIGS: dict[str, ConfigKey] = dict(
             LIST,
             "delete",
             _policies,
-            "What happens to old records: delete, compact or both",
+            "What happens to old records: delete, compact, both, or nothing if it is empty",
             "log_cleanup_policy",
         ),
         config_key(

@@ -50,7 +50,7 @@ def joined(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
-        leader=leader or group.leader or "",
+        leader=(group.leader or "") if leader is None else leader,
         skip_assignment=skip_assignment,
         member_id=member.member_id,
         members=members,

@@ -36,7 +36,7 @@ from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
 from kohort.coordinator.consumer.leave import Departures
 from kohort.coordinator.consumer.members import Members
-from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition
+from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition, has_nothing
 from kohort.coordinator.consumer.soft_state import SESSION, RunningMember
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.migration.conversion import Conversions
@@ -107,21 +107,26 @@ class Heartbeats:
             self._remove_if_unused(group)
             return refused
         epoch = group.epoch
-        self._members.update(group, member_id, _member_value(group.members.get(member_id), request, event), now)
+        value = _member_value(group.members.get(member_id), request, event)
+        is_changed = value != group.members.get(member_id)
+        self._members.update(group, member_id, value, now)
         if isinstance(upgrade, UpgradePlan) and not upgrade.is_settled and group.epoch == epoch:
             self._members.targets.bump(group, now, "it was upgraded in the middle of a rebalance", member_id)
         before = group.state_of(member_id)
         member = self._consumers.of(group).member(member_id)
         self._holds.notice_client(member, event)
-        # If a join comes twice, the client may go on with the epoch of the first answer.
-        member.epoch_sent = request.member_epoch or before.member_epoch
+        # If a join comes twice, the client may go on with the epoch of an earlier answer.
+        member.epoch_sent = request.member_epoch or before.previous_member_epoch or before.member_epoch
         # A member that missed an answer gets its assignment again, and takes no further step: it could not acknowledge
-        # that it gave up partitions which it never received.
+        # that it gave up partitions which it never received. A repeated join of a member without partitions may get
+        # its first ones: the new epoch shows whether the client has received this answer.
         state = before
         if request.member_epoch == before.member_epoch:
             state = self._members.reconcile(group, member_id, now, _owned(request), changed=True)
+        elif request.member_epoch == 0 and has_nothing(before) and before.member_epoch < group.assignment_epoch:
+            state = self._members.reconcile(group, member_id, now, None, changed=True)
         self._members.arm_session(group, member_id, now)
-        self._answer(event, group, member, before, state, now)
+        self._answer(event, group, member, before, state, now, is_changed=is_changed)
         self._members.wake(group, now)
         return None
 
@@ -159,7 +164,7 @@ class Heartbeats:
         member.epoch_sent = event.body.member_epoch
         self._members.arm_session(group, member.member_id, now)
         state = group.current[member.member_id]
-        self._answer(event, group, member, state, state, now)
+        self._answer(event, group, member, state, state, now, is_changed=False)
 
     def take(self, event: GroupRequested, now: Millis) -> SteadyAnswer | None:
         """`heartbeat` when nothing changes and nothing is held. Otherwise None, and nothing has changed.
@@ -190,8 +195,11 @@ class Heartbeats:
         before: MemberState,
         state: MemberState,
         now: Millis,
+        *,
+        is_changed: bool,
     ) -> None:
-        """Answer a heartbeat, or hold it when there is nothing to say."""
+        """Answer a heartbeat, or hold it when there is nothing to say. One that changes what the group knows of the
+        member (`is_changed`), as its subscription, is answered at once: the client may wait for the answer."""
         request: ConsumerGroupHeartbeatRequest = event.body
         owned = _owned(request)
         is_full = request.member_epoch == 0 or (
@@ -205,7 +213,7 @@ class Heartbeats:
         hold_ms = 0
         if joins:
             hold_ms = self._holds.time_for_join(group, state, event.hold_ms)
-        elif not tell and not goes_on:
+        elif not tell and not goes_on and not is_changed:
             hold_ms = self._holds.time_for(group, member, state, event)
         if hold_ms > 0:
             self._holds.hold(group, member, event.request_id, now + hold_ms, joins=joins)

@@ -49,8 +49,8 @@ class Departures:
             self._consumers.note(group, "member left", "", member_id)
             self._members.targets.departs(group, member_id, now, is_dead=False)
             self.remove(group, (member_id,), now, "a member left")
-        interval = self._consumers.settings(group).heartbeat_interval_ms
-        answer = heartbeat_answer(member_id, request.member_epoch, interval)
+        # No heartbeat follows, so the interval is 0.
+        answer = heartbeat_answer(member_id, request.member_epoch, interval_ms=0)
         self._consumers.running.out.replies.append(Reply(event.request_id, answer))
         self._members.wake(group, now)
         return None

@@ -68,6 +68,10 @@ class MemberState:
     """The partitions that it owns until it acknowledges that it gave them up; only in UNREVOKED_PARTITIONS."""
 
 
+def has_nothing(member: MemberState) -> bool:
+    return not member.assigned and not member.revoking
+
+
 def reconcile(
     member: MemberState,
     *,

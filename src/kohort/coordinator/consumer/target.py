@@ -115,7 +115,9 @@ class Targets:
         known.target.deferred = None
         if not group.members:
             known.target = RunningTarget()
-            self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(group.epoch, now)))
+            # The assignment interval counts from the last target with members: the next member need not wait.
+            value = target_epoch_value(group.epoch, group.assigned_ms)
+            self._consumers.emit(target_epoch_record(group.group_id, value))
             known.moving = {}
             self._consumers.settle(group, now)
             return

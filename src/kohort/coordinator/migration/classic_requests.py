@@ -78,9 +78,7 @@ class MixedGroups:
         if wrong:
             return self._reply(event, join_error(wrong, event.version, request.member_id))
         error = self._check_join(group, request, protocols, former_id)
-        if not error and subscription is None:
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if error or subscription is None:
+        if error:
             return self._reply(event, join_error(error, event.version, ""))
         prefix = request.group_instance_id or event.client.client_id[:LONGEST_NAME]
         member_id = request.member_id or f"{prefix}-{event.nonce}"
@@ -88,11 +86,13 @@ class MixedGroups:
             # The id is not remembered: a request with an unknown id is from a new member.
             return self._reply(event, join_error(ErrorCode.MEMBER_ID_REQUIRED, event.version, member_id))
         error = _check_static(group, request, former_id)
+        if not error and subscription is None:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if error or subscription is None:
+            return self._reply(event, join_error(error, event.version, ""))
         if former_id is None and request.member_id and subscription.owned_partitions:
             # The member was removed and does not know. Others own its partitions, so it may not commit as a new member.
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        if error:
-            return self._reply(event, join_error(error, event.version, ""))
+            return self._reply(event, join_error(ErrorCode.UNKNOWN_MEMBER_ID, event.version, ""))
         former = group.members.get(former_id or "")
         value = _value(event, subscription, protocols, former)
         was_consumer = former is not None and not is_classic(former)

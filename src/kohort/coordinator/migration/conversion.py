@@ -123,7 +123,8 @@ class Conversions:
         now: Millis,
     ) -> bool:
         """A member of the consumer protocol returns with the classic one. If it was the last of its kind, the group
-        becomes a classic one, and the JoinGroup is answered now or when the rebalance is over. Returns whether."""
+        becomes a classic one, and the JoinGroup is answered at once. If the group has to rebalance, no leader is
+        named, and the SyncGroup that follows is 27. Returns whether."""
         if not self.may_downgrade(group, former_id, value):
             return False
         former, state = group.members[former_id], group.state_of(former_id)
@@ -143,7 +144,8 @@ class Conversions:
         classic, joiner = plan.classic, plan.classic.members[member_id]
         self._running.out.note(classic, "static member returned", event.body.reason or "", joiner)
         if rebalance:
-            self._running.park_join(classic, joiner, event, now)
+            response = joined(classic, joiner, with_members=False, leader="")
+            self._running.out.replies.append(Reply(event.request_id, response))
             self._rebalances.start(classic, now, why, joiner, same_members=True)
             return True
         # As for any static member that returns (J30): it need not assign anything, even if it leads.
