@@ -186,8 +186,9 @@ BY_HAND: list[tuple[Record, str, str]] = [
     (
         group_record("g", GROUP),
         "0002 0001 67",
-        "0004 09 636f6e73756d6572 00000007 06 72616e6765 04 612d31 00000000000003e8 02"
-        "04 612d31 02 69 02 61 03 2f68 00000002 00000001 02 73 03 7879 00 00",
+        # version 3, as Kafka 4.1 to 4.3 write it: plain strings and lengths, no tagged fields
+        "0003 0008 636f6e73756d6572 00000007 0005 72616e6765 0003 612d31 00000000000003e8 00000001"
+        "0003 612d31 0001 69 0001 61 0002 2f68 00000002 00000001 00000001 73 00000002 7879",
     ),
     (generation_record("g", 7), "7531 0001 67", "0000 00000007"),
 ]
@@ -280,6 +281,16 @@ def test_older_records_of_kafka() -> None:
     )
 
 
+def test_the_group_records_of_older_releases_are_read() -> None:
+    """Version 4, which releases of kohort before this one wrote: compact strings, tagged fields."""
+    value = (
+        "0004 09 636f6e73756d6572 00000007 06 72616e6765 04 612d31 00000000000003e8 02"
+        "04 612d31 02 69 02 61 03 2f68 00000002 00000001 02 73 03 7879 00 00"
+    )
+    record = Record(group_record("g", None).key, bytes.fromhex(value))
+    assert parse(record) == (GroupMetadataKey(group="g"), GROUP)
+
+
 @pytest.mark.parametrize("kind", [4, 11, 17, 30000, 0x7FFF, -1])
 def test_unknown_types_are_skipped(kind: int) -> None:
     record = Record(kind.to_bytes(2, "big", signed=True) + b"whatever", b"\x00\x63whatever")
@@ -318,7 +329,7 @@ def values(wire_type: Any, version: int) -> st.SearchStrategy[Any]:
     [
         (offset_record, OffsetCommitKey, OffsetCommitValue, 4),
         (offset_record, OffsetCommitKey, OffsetCommitValue, 1),
-        (group_record, GroupMetadataKey, GroupMetadataValue, 4),
+        (group_record, GroupMetadataKey, GroupMetadataValue, 3),
         (consumer_group_record, ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, 0),
         (member_record, ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, 0),
         (target_epoch_record, ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, 0),

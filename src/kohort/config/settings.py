@@ -137,8 +137,9 @@ class Config:
     )
     group_storm_rebalance_delay_ms: int = _setting(
         3_000,
-        "From the third rebalance on that begins this soon after the one before, because somebody came or went, each "
-        "waits this long for more to come and go; 0 never",
+        "From the fifth rebalance on that begins this soon after the one before, because members came or went, each "
+        "waits for more of them: 250 ms, in a group of more than ten members 50 ms longer for each further member, but "
+        "no longer than this, and no longer than half of the shortest rebalance timeout in the group; 0 never",
         low=0,
     )
     group_heartbeat_hold_enable: bool = _setting(

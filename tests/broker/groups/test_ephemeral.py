@@ -156,10 +156,39 @@ def test_a_storm_makes_few_rebalances() -> None:
     generations = {}
     for delay_ms in (3000, 0):
         wire = Wire(group_storm_rebalance_delay_ms=delay_ms)
-        staying = storm(wire, stay=5, come_and_go=60, seconds=15, heartbeat_ms=200)
+        staying = storm(wire, stay=40, come_and_go=60, seconds=15, heartbeat_ms=200)
         generations[delay_ms] = max(worker.generation for worker in staying)
-    assert 3 < generations[3000] <= 3 + 15 // 3 + 3
-    assert generations[0] > 3 * generations[3000], "without the rule there would have been many"
+    assert 5 < generations[3000] <= 5 + 15 // 2 + 5
+    assert generations[0] > 2 * generations[3000], "without the rule there would have been many"
+
+
+def test_a_handful_of_members_never_waits_long() -> None:
+    """However long members come and go, one after the other: each rebalance is over 250 ms after all have joined."""
+    wire = Wire()
+    client = wire.connect()
+    first = Worker(wire)
+    wire.advance(3000)
+    first.look()
+    assert first.stable
+    waits = []
+    for _ in range(12):
+        newcomer = Worker(wire)
+        newcomer.look()
+        first.heartbeat()
+        began = wire.now
+        while not (newcomer.stable and first.stable):
+            wire.advance(STEP_MS)
+            for worker in (first, newcomer):
+                worker.look()
+        waits.append(wire.now - began)
+        newcomer.leave()
+        first.heartbeat()
+        while not first.stable:
+            wire.advance(STEP_MS)
+            first.look()
+    client.close()
+    assert max(waits[:2]) <= STEP_MS, "the first rebalances in a row are no storm"
+    assert 0 < max(waits) <= 250 + STEP_MS
 
 
 def test_members_that_stay_keep_their_places_in_a_storm() -> None:

@@ -41,6 +41,7 @@ from kohort.client.coordination.lease import LeaseWatch, outlast
 from kohort.client.coordination.token_topic import Overtaken
 from kohort.client.coordination.tokens import GroupToken, LastingToken, Token, of_generation
 from kohort.client.errors import Closed, KafkaError, Misuse
+from kohort.wire.embedded import ELECTION_PROTOCOL
 
 NO_CLAIM = -1
 PROTOCOL = "one-leader"
@@ -97,7 +98,7 @@ class Term(Generic[AnyToken]):
 class Election(Coordinator, Generic[AnyToken]):
     """One candidate; made by `lead`."""
 
-    protocol_type = "kohort-election"
+    protocol_type = ELECTION_PROTOCOL
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ from kohort.client.coordination.item_assignment import Worker, divide
 from kohort.client.coordination.lease import LeaseWatch, outlast
 from kohort.client.coordination.tokens import Token, of_generation
 from kohort.client.errors import BadAnswer, Misuse
+from kohort.wire.embedded import SHARDS_PROTOCOL
 
 Weighed = Mapping[str, float] | Iterable[str]
 """Item names with their weights, or names alone, which all have the same weight."""
@@ -81,7 +82,7 @@ Work = Callable[[Shard], Coroutine[Any, Any, None]]
 class Sharding(Coordinator):
     """One worker; made by `shards`."""
 
-    protocol_type = "kohort-shards"
+    protocol_type = SHARDS_PROTOCOL
 
     def __init__(
         self,

@@ -6,9 +6,11 @@ The join phase of a group's first members lasts until its window ends (KIP-134);
 for a while; otherwise it ends when all have joined. Members that do not join or sync in time are removed, no
 others: a generation is never completed without assignments.
 
-Storms: members that come and go all the time would cause one rebalance after the other. From the third rebalance on
+Storms: members that come and go all the time would cause one rebalance after the other. From the fifth rebalance on
 that begins soon after the one before because members came or went, the join phase stays open for a while, so that one
-rebalance serves many members.
+rebalance serves many members. The more members the group has, the longer: a rebalance of a large group costs more, and
+in a small group each member notices the wait. The group is looked at again every QUIET_MS, because it grows and
+shrinks meanwhile.
 """
 
 from __future__ import annotations
@@ -23,11 +25,17 @@ from kohort.coordinator.events import Millis, Record, What
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import generation_record, group_record
 from kohort.coordinator.soft_state import Running
+from kohort.wire.embedded import OWN_PROTOCOLS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
-STORM = 3
+STORM = 5
 """This many rebalances in a row, each right after the previous one, are a storm."""
+QUIET_MS = 250
+"""How long the join phase of a handful of members stays open in a storm."""
+HANDFUL = 10
+QUIET_PER_MEMBER_MS = 50
+"""How much longer it stays open for each member beyond a handful."""
 
 LEAST_WAIT_MS = 1_000
 """The shortest time between two attempts to complete a join phase that no member has joined."""
@@ -46,6 +54,8 @@ class Rebalances:
 
         `same_members`: no member came or went. The second step of a cooperative rebalance is no sign of a storm."""
         if group.phase is Phase.PREPARING:
+            if group.settling and member is not None:
+                self._settle_until(group, group.began_ms + member.rebalance_timeout_ms // 2)
             return self.complete_if_all_joined(group, now)
         self._call_off(group, now)
         group.initial = group.phase is Phase.EMPTY
@@ -53,7 +63,7 @@ class Rebalances:
         self._running.out.note(group, "rebalance started", why, member, waited_ms=now - group.since)
         self._running.enter(group, Phase.PREPARING, now)
         if group.initial:
-            delay = self._config.group_initial_rebalance_delay_ms
+            delay = self._initial_delay_ms(group)
             group.joined_in_window = False
             group.window_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
             self._running.arm("initial", group, now + delay)
@@ -83,13 +93,36 @@ class Rebalances:
         group.hasty = group.hasty + 1 if hasty else 0
         if group.hasty >= STORM:
             group.settling = True
-            self._running.arm("settle", group, now + delay)
+            self._settle(group, now)
+
+    def _settle(self, group: Group, now: Millis) -> None:
+        """Keep the join phase open, or end that if it has been open for as long as the group's size allows."""
+        beyond = max(len(group.members) - HANDFUL, 0)
+        shortest = min((member.rebalance_timeout_ms for member in group.members.values()), default=0)
+        quiet_ms = min(QUIET_MS + QUIET_PER_MEMBER_MS * beyond, self._config.group_storm_rebalance_delay_ms)
+        until = group.began_ms + min(quiet_ms, shortest // 2)
+        if now < until:
+            self._running.arm("settle", group, min(until, now + QUIET_MS))
+            return
+        group.settling = False
+        self.complete_if_all_joined(group, now)
+
+    def _settle_until(self, group: Group, when: Millis) -> None:
+        """Look at the group again at this time or earlier."""
+        key = ("settle", group.group_id, str(group.generation_id))
+        due = self._running.deadlines.get(key)
+        if due is not None and when < due:
+            self._running.deadlines.set(key, when)
+
+    def _initial_delay_ms(self, group: Group) -> Millis:
+        """Elections and shards do not wait for more members: the first one begins to work at once."""
+        return 0 if group.protocol_type in OWN_PROTOCOLS else self._config.group_initial_rebalance_delay_ms
 
     def _window_ended(self, group: Group, now: Millis) -> None:
         """The initial window is over; if members joined in it, another one begins (J11)."""
         if group.joined_in_window and group.window_remaining_ms > 0:
             group.joined_in_window = False
-            delay = min(self._config.group_initial_rebalance_delay_ms, group.window_remaining_ms)
+            delay = min(self._initial_delay_ms(group), group.window_remaining_ms)
             group.window_remaining_ms -= delay
             self._running.arm("initial", group, now + delay)
             return
@@ -217,8 +250,7 @@ class Rebalances:
             case "initial", Phase.PREPARING if group.initial:
                 self._window_ended(group, now)
             case "settle", Phase.PREPARING:
-                group.settling = False
-                self.complete_if_all_joined(group, now)
+                self._settle(group, now)
             case "join", Phase.PREPARING:
                 self._complete_join(group, now)
             case "sync", Phase.COMPLETING | Phase.STABLE:
