@@ -97,6 +97,34 @@ def test_changes_last(client: Connection, wire: Wire) -> None:
     assert (one(again, "retention.ms").config_source, one(again, "cleanup.policy").value) == (5, "delete")
 
 
+def test_a_topic_without_a_cleanup_policy(client: Connection, wire: Wire) -> None:
+    """As in Kafka from 4.1 on (KIP-1161): such a topic keeps all its records."""
+    assert alter(client, ("cleanup.policy", SUBTRACT, "delete")) == (0, None)
+    for current in (client, wire.restarted().connect()):
+        entry = one(current, "cleanup.policy")
+        assert (entry.value, entry.config_source) == ("", 1)
+        assert [synonym.value for synonym in entry.synonyms] == ["", "delete"]
+        settings = current.wire.broker.state.topic("t").settings
+        assert (settings.compact, settings.delete) == (False, False)
+    client = current
+    assert alter(client, ("cleanup.policy", APPEND, "compact")) == (0, None)
+    assert one(client, "cleanup.policy").value == "compact"
+    assert alter(client, ("cleanup.policy", SET, " ")) == (0, None)
+    assert one(client, "cleanup.policy").value == ""
+    client.create_topic("kept", cleanup_policy="")
+    assert client.describe_configs("kept", TOPIC, ("cleanup.policy",)).configs[0].value == ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "described"),
+    [("delete,delete", "delete"), ("compact , delete", "compact,delete"), (" delete ,compact,delete", "delete,compact")],
+)
+def test_a_cleanup_policy_is_described_as_it_is_read(client: Connection, policy: str, described: str) -> None:
+    assert alter(client, ("cleanup.policy", SET, policy)) == (0, None)
+    entry = one(client, "cleanup.policy")
+    assert (entry.value, entry.synonyms[0].value) == (described, described)
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -107,6 +135,8 @@ def test_changes_last(client: Connection, wire: Wire) -> None:
         (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
         (("min.cleanable.dirty.ratio", SET, "1.5"), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", SET, "burn"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", SET, "delete,"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", SET, ","), ErrorCode.INVALID_CONFIG),
         (("compression.type", SET, "rot13"), ErrorCode.INVALID_CONFIG),
         (("remote.storage.enable", SET, "true"), ErrorCode.INVALID_CONFIG),
         (("nope", SET, "1"), ErrorCode.INVALID_CONFIG),

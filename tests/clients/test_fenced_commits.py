@@ -27,6 +27,14 @@ def indexes(member: Consumer) -> list[int]:
     return sorted(one.partition for one in member.assignment())
 
 
+def committed_by(bootstrap: str, group: str) -> dict[int, int]:
+    """The group's offsets in the topic of its name."""
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    found = reader.committed([TopicPartition(group, partition) for partition in range(4)], timeout=10)
+    reader.close()
+    return {one.partition: one.offset for one in found if one.offset >= 0}
+
+
 class Pair:
     """Consumers `a`, which had all four partitions, and `b`, which has got two of them."""
 
@@ -144,3 +152,21 @@ def test_in_a_mixed_group_everybody_commits_what_is_its_own(bootstrap: str, uniq
         group.close()
         assert not [error for error in group.errors() if "fenced" in error.lower()]
         assert len(group.values()) == count, "nothing is read twice"
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "aiokafka"])
+def test_classic_members_of_older_clients_commit_what_is_theirs(bootstrap: str, unique: str, client: str) -> None:
+    """They commit in versions of OffsetCommit without topic ids."""
+    fence(bootstrap, unique)
+    create_topic(bootstrap, unique, 4)
+    with Group("confluent", bootstrap, unique, unique) as group:
+        members = [group.start("a", protocol="consumer")]
+        group.wait_assigned([4], *members)
+        members.append(group.start("b", client=client))
+        group.wait_assigned([2, 2], *members)
+        produce("confluent", bootstrap, unique, [f"v{n}" for n in range(40)], 4)
+        group.wait(lambda: len(set(group.values())) == 40, "40 values")
+        group.wait(lambda: members[1].commits > 0, "a commit of the classic member")
+        group.close()
+        assert not group.errors()
+    assert sum(committed_by(bootstrap, unique).values()) == 40
