@@ -117,7 +117,11 @@ def test_a_topic_without_a_cleanup_policy(client: Connection, wire: Wire) -> Non
 
 @pytest.mark.parametrize(
     ("policy", "described"),
-    [("delete,delete", "delete"), ("compact , delete", "compact,delete"), (" delete ,compact,delete", "delete,compact")],
+    [
+        ("delete,delete", "delete"),
+        ("compact , delete", "compact,delete"),
+        (" delete ,compact,delete", "delete,compact"),
+    ],
 )
 def test_a_cleanup_policy_is_described_as_it_is_read(client: Connection, policy: str, described: str) -> None:
     assert alter(client, ("cleanup.policy", SET, policy)) == (0, None)

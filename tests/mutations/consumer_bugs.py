@@ -55,8 +55,21 @@ CONSUMER_BUGS = {
         (SIMULATOR,), (HEARTBEAT, "= self._holds.time_for_join(group, state, event.hold_ms)", "= event.hold_ms")
     ),
     "an acknowledgement older than the member's last answer is held": bug(
-        ("consumer_behind.txt",), (HEARTBEAT, "elif not tell and not goes_on:", "elif not tell:")
+        ("consumer_behind.txt",),
+        (HEARTBEAT, "elif not tell and not goes_on and not is_changed:", "elif not tell and not is_changed:"),
     ),
+    "a heartbeat that changes the subscription is held": bug(
+        ("consumer_changes_unheld.txt",),
+        (HEARTBEAT, "is_changed = value != group.members.get(member_id)", "is_changed = False"),
+    ),
+    "the assignment interval counts from the departure of the last member": bug(
+        ("consumer_emptied.txt",),
+        (TARGETS, "target_epoch_value(group.epoch, group.assigned_ms)", "target_epoch_value(group.epoch, now)"),
+    ),
+    "a member that repeats its join never gets partitions": bug(
+        ("consumer_emptied.txt",), (HEARTBEAT, "elif request.member_epoch == 0 and has_nothing(before)", "elif False")
+    ),
+    "the answer to a leave has an interval": bug(("consumer_emptied.txt",), (LEAVE, "interval_ms=0", "interval_ms=1")),
     "the size of the subscribed names is not limited": bug(
         ("consumer_names.txt",),
         (HEARTBEAT, ":= check_names(group, request, self._config.group_max_bytes):", ":= None:"),

@@ -33,6 +33,21 @@ MACHINES = "broker/machines.py"
 
 
 BUGS = {
+    # -- as Kafka
+    "commits by name are fenced without the topic's id": bug(
+        ("tests/broker/groups/test_commit_fencing.py::test_a_classic_member_commits_its_partitions_in_every_version",),
+        (
+            "broker/handlers/offsets.py",
+            "return changed(request, topics=tuple(known)), refused",
+            "return request if version < 9 else changed(request, topics=tuple(known)), refused",
+        ),
+    ),
+    "a storm keeps the rebalances of small and large groups open equally long": bug(
+        ("storm.txt", "storm_size.txt"), (REBALANCE, "max(len(group.members) - HANDFUL, 0)", "100")
+    ),
+    "elections have the initial delay of consumers": bug(
+        ("join_own_types.txt",), (REBALANCE, "return 0 if group.protocol_type in OWN_PROTOCOLS else ", "return ")
+    ),
     # -- durability
     "answers leave before the turn's commit": bug(
         ("tests/server/test_turns.py::test_a_failed_commit_stops_everything_and_acknowledges_nothing",),
