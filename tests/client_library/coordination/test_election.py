@@ -9,10 +9,11 @@ import pytest
 from recording_coordinator import Recording
 from running_tasks import running, until
 
-from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Term, lead
+from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Term, lead, shards
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer, ManualClock
 
 
 async def elected(election: Any) -> Term:
@@ -38,6 +39,15 @@ async def test_others_come_and_go_without_disturbing_the_leader(servers: str, un
             assert not term.valid
             later = await elected(third)
             assert later.token > term.token
+
+
+async def test_the_first_term_does_not_wait_for_more_candidates() -> None:
+    """The server has the initial delay of consumer groups, and its clock stands still."""
+    with KohortServer(group_initial_rebalance_delay_ms=3_000, clock=ManualClock()) as server:
+        async with lead(server.bootstrap_servers, "g") as election:
+            assert (await elected(election)).valid
+        async with shards(server.bootstrap_servers, "h", ["a", "b"]) as worker:
+            await until(lambda: len(worker.shards) == 2)
 
 
 async def token_of_a_term(servers: str, group: str, **settings: Any) -> int:
