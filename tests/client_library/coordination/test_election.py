@@ -9,7 +9,7 @@ import pytest
 from recording_coordinator import Recording
 from running_tasks import running, until
 
-from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Term, lead, shards
+from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Shard, Term, lead, shards
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
@@ -46,8 +46,12 @@ async def test_the_first_term_does_not_wait_for_more_candidates() -> None:
     with KohortServer(group_initial_rebalance_delay_ms=3_000, clock=ManualClock()) as server:
         async with lead(server.bootstrap_servers, "g") as election:
             assert (await elected(election)).valid
-        async with shards(server.bootstrap_servers, "h", ["a", "b"]) as worker:
-            await until(lambda: len(worker.shards) == 2)
+
+        async def work(shard: Shard) -> None:
+            await asyncio.sleep(60)
+
+        async with shards(server.bootstrap_servers, "h", ["a", "b"]) as worker, running(worker.run(work)):
+            await until(lambda: len(worker.shards) == 2, seconds=10)
 
 
 async def token_of_a_term(servers: str, group: str, **settings: Any) -> int:
