@@ -21,10 +21,16 @@ from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsReques
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.describe_acls import DescribeAclsRequest
+from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest
 from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
+from kohort.wire.schemas.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kohort.wire.schemas.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartition, DescribeQuorumRequestTopic
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kohort.wire.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.incremental_alter_configs import AlterableConfig as IncrementalConfig
@@ -32,8 +38,10 @@ from kohort.wire.schemas.incremental_alter_configs import AlterConfigsResource a
 from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.list_config_resources import ListConfigResourcesRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kohort.wire.schemas.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsTopics
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.offset_delete import (
     OffsetDeleteRequest,
@@ -108,6 +116,29 @@ def requests(topic: str) -> list[Any]:
         consumer_join("m", topic, group="n"),
         ConsumerGroupDescribeRequest(group_ids=("n",)),
         DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)),
+        DescribeLogDirsRequest(topics=(DescribableLogDirTopic(topic=topic, partitions=(0,)),)),
+        DescribeQuorumRequest(
+            topics=(
+                DescribeQuorumRequestTopic(
+                    topic_name=topic, partitions=(DescribeQuorumRequestPartition(partition_index=0),)
+                ),
+            )
+        ),
+        ListConfigResourcesRequest(),
+        ElectLeadersRequest(topic_partitions=(TopicPartitions(topic=topic, partitions=(0,)),)),
+        ListPartitionReassignmentsRequest(
+            topics=(ListPartitionReassignmentsTopics(name=topic, partition_indexes=(0,)),)
+        ),
+        DescribeAclsRequest(
+            resource_type_filter=2,
+            resource_name_filter=topic,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        ),
+        DescribeClientQuotasRequest(components=(), strict=False),
+        DescribeUserScramCredentialsRequest(users=(UserName(name="u"),)),
         DeleteTopicsRequest(topic_names=(topic,), topics=(DeleteTopicState(name=topic),), timeout_ms=1),
     ]
 

@@ -19,6 +19,8 @@ from kohort.broker.handlers import (
     consumer_groups,
     fetch,
     groups,
+    inspection,
+    leader_election,
     metadata,
     offsets,
     produce,
@@ -38,10 +40,16 @@ from kohort.wire.schemas.create_topics import CreateTopicsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
+from kohort.wire.schemas.describe_acls import DescribeAclsRequest
+from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest
 from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
+from kohort.wire.schemas.describe_log_dirs import DescribeLogDirsRequest
+from kohort.wire.schemas.describe_quorum import DescribeQuorumRequest
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kohort.wire.schemas.elect_leaders import ElectLeadersRequest
 from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
@@ -49,8 +57,10 @@ from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfig
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest
+from kohort.wire.schemas.list_config_resources import ListConfigResourcesRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsRequest
+from kohort.wire.schemas.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
@@ -88,6 +98,7 @@ _O, _R = Operation, Resource
 EVERYBODY: tuple[Need, ...] = ()
 READ_TOPIC, WRITE_TOPIC, DESCRIBE_TOPIC = (Need(o, _R.TOPIC) for o in (_O.READ, _O.WRITE, _O.DESCRIBE))
 CREATE_TOPIC = Need(_O.CREATE, _R.CLUSTER, Need(_O.CREATE, _R.TOPIC))
+DESCRIBE_CLUSTER = Need(_O.DESCRIBE, _R.CLUSTER)
 READ_GROUP, DESCRIBE_GROUP = Need(_O.READ, _R.GROUP), Need(_O.DESCRIBE, _R.GROUP)
 ON_CONFIGS = {
     operation: tuple(Need(operation, resource) for resource in (_R.TOPIC, _R.GROUP, _R.CLUSTER))
@@ -196,6 +207,29 @@ APIS: dict[int, Api] = {
         _group(ConsumerGroupHeartbeatRequest, consumer_groups.heartbeat, "0-1", (READ_GROUP, DESCRIBE_TOPIC)),
         _group(ConsumerGroupDescribeRequest, consumer_groups.describe, "0-1", (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
         _api(DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, "0-0", (DESCRIBE_TOPIC,)),
+        _api(DescribeAclsRequest, inspection.describe_acls, "1-3", (DESCRIBE_CLUSTER,)),
+        _api(DescribeLogDirsRequest, inspection.describe_log_dirs, "1-5", (DESCRIBE_CLUSTER,)),
+        _api(ElectLeadersRequest, leader_election.elect_leaders, "0-2", (Need(_O.ALTER, _R.CLUSTER),)),
+        _api(ListPartitionReassignmentsRequest, inspection.list_partition_reassignments, "0-0", (DESCRIBE_CLUSTER,)),
+        _api(
+            DescribeClientQuotasRequest,
+            inspection.describe_client_quotas,
+            "0-1",
+            (Need(_O.DESCRIBE_CONFIGS, _R.CLUSTER),),
+        ),
+        _api(
+            DescribeUserScramCredentialsRequest,
+            inspection.describe_user_scram_credentials,
+            "0-0",
+            (DESCRIBE_CLUSTER,),
+        ),
+        _api(DescribeQuorumRequest, inspection.describe_quorum, "0-2", (DESCRIBE_CLUSTER,)),
+        _api(
+            ListConfigResourcesRequest,
+            inspection.list_config_resources,
+            "0-1",
+            (Need(_O.DESCRIBE_CONFIGS, _R.CLUSTER),),
+        ),
     )
 }
 

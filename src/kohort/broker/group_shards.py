@@ -20,8 +20,17 @@ from kohort.broker.turn_builder import TurnBuilder
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import Assignor, TopicSpec
 from kohort.coordinator.classic.checks import LONGEST_NAME
-from kohort.coordinator.events import AssignmentAsked, Effects, GroupConfigsChanged, Task, TopicsChanged, TopicsDeleted
+from kohort.coordinator.events import (
+    AssignmentAsked,
+    Effects,
+    GroupConfigsChanged,
+    JournalEntry,
+    Task,
+    TopicsChanged,
+    TopicsDeleted,
+)
 from kohort.coordinator.journal.journal import Journal
+from kohort.coordinator.journal.story import cut
 from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard, partition_for
@@ -29,6 +38,21 @@ from kohort.coordinator.topics import Topics
 
 _shard_of = lru_cache(maxsize=65_536)(partition_for)
 """The hash walks the whole id in Python; the same ids come with every heartbeat."""
+LOGGED = frozenset(
+    (
+        "member joined",
+        "static member returned",
+        "member left",
+        "member removed",
+        "session expired",
+        "group is stable",
+        "group is empty",
+        "group upgraded",
+        "group downgraded",
+        "group deleted",
+    )
+)
+"""Entries of the journal that are lines in the server's log."""
 CACHED_GROUP_ID = 250
 """Characters of a group id whose shard is cached: a request can carry ids of a megabyte."""
 
@@ -88,11 +112,24 @@ class GroupShards:
     def _take_effects(self, index: int, effects: Effects) -> None:
         if effects.journal:
             self.journal.tell(effects.journal, self._turn.now)
+            for entry in effects.journal:
+                if entry.what in LOGGED:
+                    self._log(entry)
         for task in effects.tasks:
             self._hand_out(index, task)
         for group_id in effects.holds_over:
             configs = self._topics.catalog.group_configs.get(group_id, {})
             self.configure(group_id, {name: text for name, text in configs.items() if name not in HOLD})
+
+    def _log(self, entry: JournalEntry) -> None:
+        """A line in the server's log."""
+        values: dict[str, str | int] = {"group": cut(entry.group)}
+        if entry.what in ("group is stable", "group is empty"):
+            values["generation"] = entry.generation_id
+        if entry.what == "group is stable":
+            values["members"] = len(entry.members)
+        told = {"member_id": entry.member_id, "client_id": entry.client_id, "host": entry.host, "why": entry.cause}
+        self._turn.tell(entry.what, **values, **{name: cut(text) for name, text in told.items()})
 
     def _hand_out(self, index: int, task: Task) -> None:
         if isinstance(task, AssignmentAsked) and task.wants_lag:

@@ -98,7 +98,15 @@ Release = Send | Disconnect
 class Complaint(msgspec.Struct, frozen=True, gc=False):
     """A line for the server's log that an operator should see."""
 
-    kind: Literal["damaged data", "rebalance held up", "assignment refused"]
+    kind: Literal["damaged data", "rebalance held up", "assignment refused", "transaction refused"]
+    what: str
+    values: tuple[tuple[str, str | int], ...] = ()
+    """Names and values of the log line."""
+
+
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """A line for the server's log about an ordinary event: a topic was created, a member joined a group."""
+
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
     """Names and values of the log line."""
@@ -118,3 +126,4 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     """In order; responses of one connection are in the order of its requests."""
     complaints: tuple[Complaint, ...] = ()
     tasks: tuple[HandedOut, ...] = ()
+    notices: tuple[Notice, ...] = ()

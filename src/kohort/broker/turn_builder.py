@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kohort.broker.logs.partition import Appended, Partition
 from kohort.broker.logs.validation import Room
-from kohort.broker.turn import Complaint, HandedOut, Millis, Release, Turn
+from kohort.broker.turn import Complaint, HandedOut, Millis, Notice, Release, Turn
 from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.coordinator.events import Record, Reply
 from kohort.storage.protocol import Operation
@@ -29,6 +29,7 @@ class TurnBuilder:
         self._fetch_waits = fetch_waits
         self._appended: list[Partition] = []
         self._complaints: dict[Complaint, None] = {}
+        self._notices: list[Notice] = []
 
     def begin(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
@@ -64,9 +65,14 @@ class TurnBuilder:
         """Report the complaint to the operator, at most once a turn."""
         self._complaints[complaint] = None
 
+    def tell(self, what: str, **values: str | int) -> None:
+        """Add a line to the server's log, at info, when the turn is durable. Empty values are left out."""
+        self._notices.append(Notice(what, tuple((name, value) for name, value in values.items() if value != "")))
+
     def take(self, releases: tuple[Release, ...]) -> Turn:
-        turn = Turn(tuple(self.operations), releases, tuple(self._complaints), tuple(self.tasks))
+        turn = Turn(tuple(self.operations), releases, tuple(self._complaints), tuple(self.tasks), tuple(self._notices))
         self.operations.clear()
         self.tasks.clear()
         self._complaints.clear()
+        self._notices.clear()
         return turn

@@ -288,7 +288,8 @@ class Shard:
         if group is None:
             if version < 6:
                 return undescribed(ErrorCode.NONE, group_id, Phase.DEAD.value)
-            message = f"Group {group_id} not found."
+            is_other = group_id in self.consumers.groups
+            message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return undescribed(ErrorCode.GROUP_ID_NOT_FOUND, group_id, Phase.DEAD.value, message)
         stable = group.phase is Phase.STABLE
         return DescribedGroup(
@@ -317,7 +318,9 @@ class Shard:
             return described(group, self.consumers.topics, self.consumers.targets.assignor_name(group))
         if not error:
             error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
-            message = f"There is no consumer group {group_id}." if group_id else "The group id is empty."
+            is_classic = group_id in self.running.groups or group_id in self.hard.offsets
+            unknown = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
+            message = unknown if group_id else None
         return undescribed_consumer_group(error, group_id, message)
 
     def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:

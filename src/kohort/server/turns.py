@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import assert_never
 
-from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Release, Shutdown, Turn
+from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Notice, Release, Shutdown, Turn
 from kohort.broker.turn_schedule import Steps, TurnSchedule
 from kohort.server import log
 from kohort.server.clock import Clock, Timer
@@ -48,7 +48,7 @@ class TurnLoop:
         self._deliver = deliver
         self._hand_out = hand_out
         self._failed = failed
-        self._complaints = _ComplaintLog()
+        self._told = _BrokerLog()
         self._writer = None if in_place else _Writer(self._loop, storage, lease)
         self._schedule = TurnSchedule(broker, self)
         self._controls: list[tuple[Arrived | None, Callable[[], None], asyncio.Future[None]]] = []
@@ -150,7 +150,9 @@ class TurnLoop:
         if turn.tasks:
             self._hand_out(turn.tasks)
         for complaint in turn.complaints:
-            self._complaints.log(complaint)
+            self._told.complaint(complaint)
+        for notice in turn.notices:
+            self._told.notice(notice)
         taken, self._taken = self._taken, []
         for done in taken:
             if not done.done():
@@ -175,12 +177,17 @@ class TurnLoop:
         self._schedule.deadline_reached()
 
 
-class _ComplaintLog:
+class _BrokerLog:
+    """The broker's lines in the server's log."""
+
     def __init__(self) -> None:
         self._limited = log.LimitedLog()
         self._damage_logged_at: dict[str, float] = {}
 
-    def log(self, complaint: Complaint) -> None:
+    def notice(self, notice: Notice) -> None:
+        self._limited.info(notice.what, **dict(notice.values))
+
+    def complaint(self, complaint: Complaint) -> None:
         match complaint.kind:
             case "damaged data":
                 # A consumer that meets damage fetches it again and again. The log says so once a minute.
@@ -188,7 +195,7 @@ class _ComplaintLog:
                 if now - self._damage_logged_at.get(complaint.what, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
                     self._damage_logged_at[complaint.what] = now
                     log.error("damaged data", what=complaint.what, **dict(complaint.values))
-            case "rebalance held up" | "assignment refused":
+            case "rebalance held up" | "assignment refused" | "transaction refused":
                 self._limited.warning(complaint.what, **dict(complaint.values))
             case _:
                 assert_never(complaint.kind)

@@ -13,5 +13,7 @@ topics_admin      CreateTopics, DeleteTopics, CreatePartitions
 configs           DescribeConfigs
 config_changes    AlterConfigs, IncrementalAlterConfigs
 config_resources  what has configs: topics, groups, brokers
+inspection        DescribeLogDirs, DescribeQuorum, ListConfigResources, and lists that are always empty
+leader_election   ElectLeaders
 leaders           the leaders named in answers of NOT_LEADER_OR_FOLLOWER
 """

@@ -7,7 +7,10 @@ import re
 from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
+from kohort.broker.topics.catalog import OFFSETS_TOPIC
+from kohort.broker.turn import Complaint
 from kohort.coordinator.classic.checks import not_too_often
+from kohort.coordinator.journal.story import cut
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import (
     LASTING_GENERATIONS,
@@ -31,6 +34,7 @@ GROUP, TRANSACTION = 0, 1
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NO_TRANSACTIONS = "kohort does not serve transactions yet; produce without a transactional.id"
+TRANSACTION_REFUSED = "a transactional producer was refused: kohort does not serve transactions"
 _BROKERS = 1
 
 
@@ -59,10 +63,10 @@ def find_coordinator(
     if context.api_version >= 4:
         return FindCoordinatorResponse(
             coordinators=tuple(
-                _coordinator(state, request.key_type, key) for key in not_too_often(request.coordinator_keys)
+                _coordinator(state, request.key_type, key, context) for key in not_too_often(request.coordinator_keys)
             )
         )
-    found = _coordinator(state, request.key_type, request.key)
+    found = _coordinator(state, request.key_type, request.key, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -72,14 +76,23 @@ def find_coordinator(
     )
 
 
-def _coordinator(state: BrokerState, key_type: int, key: str) -> Coordinator:
+def _coordinator(state: BrokerState, key_type: int, key: str, context: RequestContext) -> Coordinator:
     if key_type == TRANSACTION:
+        refuse_transaction(state, key, context)
         # Clients retry COORDINATOR_NOT_AVAILABLE for ever; this error reaches the user at once.
         return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
     if key_type != GROUP:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"There are no coordinators of key type {key_type}")
+    state.topics.used.add(OFFSETS_TOPIC)
     node = state.node_by_id[state.coordinator_of(state.shard_of(key))]
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")
+
+
+def refuse_transaction(state: BrokerState, transactional_id: str, context: RequestContext) -> None:
+    """Report it to the operator: clients show the refusal as a missing permission."""
+    client = context.client
+    values = (("transactional_id", cut(transactional_id)), ("client_id", cut(client.client_id)), ("host", client.host))
+    state.turn.complain(Complaint("transaction refused", TRANSACTION_REFUSED, values))
 
 
 def _no_coordinator(key: str, error: ErrorCode, message: str) -> Coordinator:

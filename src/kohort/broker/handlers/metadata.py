@@ -35,7 +35,7 @@ def metadata(state: BrokerState, request: MetadataRequest, context: RequestConte
     version = context.api_version
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
-        topics = [_known(topic, operations) for _, topic in sorted(state.catalog.topics.items())]
+        topics = [_known(topic, operations) for topic in state.topics.listed()]
     else:
         create = _Creation(request.allow_auto_topic_creation and state.config.auto_create_topics_enable)
         asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
@@ -138,7 +138,7 @@ def describe_topic_partitions(
     rest."""
     cursor = request.cursor
     first_name = cursor.topic_name if cursor is not None else ""
-    names = {topic.name for topic in request.topics} if request.topics else set(state.catalog.topics)
+    names = {topic.name for topic in request.topics or state.topics.listed()}
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
         return DescribeTopicPartitionsResponse(
             topics=tuple(_undescribed(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics)

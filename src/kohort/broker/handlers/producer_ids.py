@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kohort.broker.handlers.cluster import refuse_transaction
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
@@ -15,6 +16,7 @@ def init_producer_id(
     if (request.producer_id == -1) != (request.producer_epoch == -1) or request.transactional_id == "":
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if request.transactional_id is not None:
+        refuse_transaction(state, request.transactional_id, context)
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE, producer_id=state.topics.next_producer_id(), producer_epoch=0

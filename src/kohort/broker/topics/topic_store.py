@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node
 from kohort.broker.topics.catalog import (
+    INTERNAL_TOPICS,
     METADATA_LOG,
+    OWN_TOPICS,
     Catalog,
     Topic,
     producer_ids_record,
@@ -46,6 +48,8 @@ class TopicStore:
         """Topic id: its partitions, by index."""
         self.changed: dict[str, None] = {}
         """Names of the topics that may have changed since this was last cleared."""
+        self.used: set[str] = set()
+        """Own topics of the broker that a client has asked for."""
         self._config = config
         self._storage = storage
         self._nodes = nodes
@@ -63,6 +67,16 @@ class TopicStore:
     def version(self) -> int:
         """The number of metadata records decided so far: while it is the same, topics and partitions are the same."""
         return self.metadata.end_offset + len(self._decided)
+
+    def listed(self) -> list[Topic]:
+        """All topics, by name. A topic of the broker's own is not among them before it is used: clients know that such
+        topics are created when they are first needed."""
+        return [topic for name, topic in sorted(self.catalog.topics.items()) if self._is_used(topic)]
+
+    def _is_used(self, topic: Topic) -> bool:
+        if topic.name not in OWN_TOPICS or topic.name in self.used:
+            return True
+        return any(partition.end_offset for partition in self.partitions[topic.topic_id])
 
     def partition(self, topic: Topic, index: int) -> Partition | None:
         partitions = self.partitions[topic.topic_id]
@@ -94,6 +108,9 @@ class TopicStore:
         self.partitions[topic_id] = []
         topic = self.catalog.topics[name]
         self._open_new_partitions(topic)
+        if name not in INTERNAL_TOPICS:
+            replicas = len(assignments[0].replicas)
+            self._turn.tell("topic created", topic=name, partitions=len(assignments), replicas=replicas)
         return topic
 
     def change(
@@ -122,6 +139,7 @@ class TopicStore:
     def delete(self, topic: Topic) -> None:
         self.decide(topic_deleted_record(topic.name))
         self.changed[topic.name] = None
+        self._turn.tell("topic deleted", topic=topic.name)
         for partition in self.partitions.pop(topic.topic_id):
             self._turn.operations.append(DeleteLog(partition.log))
             self._fetch_waits.wake((partition.log,))
@@ -145,15 +163,15 @@ class TopicStore:
                 return topic_id
 
     def place(self, count: int, replication_factor: int, first_index: int = 0) -> tuple[PartitionAssignment, ...]:
-        """Spread leaders round robin over the nodes; a partition's replicas are its leader and the nodes after it."""
-        ids = [node.id for node in self._nodes]
+        """Spread leaders round robin over the nodes, and the replicas of a partition over the racks.
+
+        A partition's replicas are its leader and the nodes after it. A rack has a second replica of a partition only
+        when all racks have one, as far as they have nodes."""
+        ring = across_racks(self._nodes)
+        placed = [_replicas(ring[start:] + ring[:start], replication_factor) for start in range(len(ring))]
         return tuple(
-            PartitionAssignment(
-                leader=ids[index % len(ids)],
-                leader_epoch=0,
-                replicas=tuple(ids[(index + step) % len(ids)] for step in range(replication_factor)),
-            )
-            for index in range(first_index, first_index + count)
+            PartitionAssignment(leader=replicas[0], leader_epoch=0, replicas=replicas)
+            for replicas in (placed[index % len(ring)] for index in range(first_index, first_index + count))
         )
 
     # -- logs
@@ -185,3 +203,17 @@ class TopicStore:
         if self._decided:
             self._turn.append_records(self.metadata, self._decided)
             self._decided.clear()
+
+
+def across_racks(nodes: Sequence[Node]) -> list[Node]:
+    """The first node of every rack, then the second of every rack, and so on. Nodes without a rack count as a rack."""
+    places: dict[str | None, int] = {}
+    ranked = []
+    for node in nodes:
+        places[node.rack] = places.get(node.rack, -1) + 1
+        ranked.append((places[node.rack], node))
+    return [node for _, node in sorted(ranked, key=lambda place: place[0])]
+
+
+def _replicas(ring: Sequence[Node], count: int) -> tuple[int, ...]:
+    return tuple(node.id for node in across_racks(ring)[:count])

@@ -1,8 +1,12 @@
-"""Checks of a ConsumerGroupHeartbeat before anything changes. Each returns an error with a message, or None."""
+"""Checks of a ConsumerGroupHeartbeat before anything changes. Each returns an error with a message, or None.
+
+Tools print the messages and their users search for them, so they are those of Kafka 4.3 (GroupMetadataManager.java,
+GroupCoordinatorService.java) wherever Kafka has the same check.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Collection
 
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.consumer.classic_fields import is_classic
@@ -14,27 +18,32 @@ from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 Refusal = tuple[ErrorCode, str]
 
 
-def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Container[str]) -> Refusal | None:
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str]) -> Refusal | None:
     """Checks that do not depend on the group (N2-N5)."""
     wrong = _wrong_field(request, version) or _wrong_join(request)
     if wrong:
         return ErrorCode.INVALID_REQUEST, wrong
     if request.server_assignor is not None and request.server_assignor not in assignors:
-        return ErrorCode.UNSUPPORTED_ASSIGNOR, f"There is no assignor {request.server_assignor[:100]!r} here."
+        name, known = request.server_assignor[:100], ", ".join(assignors)
+        return ErrorCode.UNSUPPORTED_ASSIGNOR, (
+            f"ServerAssignor {name} is not supported. Supported assignors: {known}."
+        )
     return None
 
 
 def _wrong_field(request: ConsumerGroupHeartbeatRequest, version: int) -> str:
-    if not request.group_id:
-        return "The group id is empty."
-    if request.instance_id == "" or request.rack_id == "":
-        return "An instance id or rack id that is given must not be empty."
     if not request.member_id and (version >= 1 or request.member_epoch != 0):
-        return "The member id is empty."
+        return "MemberId can't be empty."
+    if not request.group_id:
+        return "GroupId can't be empty."
+    if request.instance_id == "":
+        return "InstanceId can't be empty."
+    if request.rack_id == "":
+        return "RackId can't be empty."
     if request.member_epoch < LEFT_FOR_A_WHILE:
-        return f"There is no member epoch {request.member_epoch}."
+        return "MemberEpoch is invalid."
     if request.member_epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
-        return "Only a static member leaves for a while."
+        return "InstanceId can't be null."
     names = (request.group_id, request.member_id, request.instance_id or "", request.rack_id or "")
     if any(len(name) > LONGEST_NAME for name in names):
         return f"A name of more than {LONGEST_NAME} characters."
@@ -45,11 +54,11 @@ def _wrong_join(request: ConsumerGroupHeartbeatRequest) -> str:
     if request.member_epoch != 0:
         return ""
     if request.rebalance_timeout_ms < 0:
-        return "A member that joins sends its rebalance timeout."
+        return "RebalanceTimeoutMs must be provided in first request."
     if request.topic_partitions is None or request.topic_partitions:
-        return "A member that joins owns no partitions, and says so."
+        return "TopicPartitions must be empty when (re-)joining."
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        return "A member that joins sends its subscription."
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
     return ""
 
 
@@ -75,11 +84,18 @@ def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition
     if epoch == state.member_epoch:
         return None
     if epoch > state.member_epoch:
-        return ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {state.member_epoch}, not yet {epoch}."
+        return _fenced("greater", epoch, state)
     known = {*state.assigned, *state.revoking}
     if epoch >= state.previous_member_epoch and (owned is None or known.issuperset(owned)):
         return None
-    return ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {state.member_epoch}, no longer {epoch}."
+    return _fenced("smaller", epoch, state)
+
+
+def _fenced(how: str, epoch: int, state: MemberState) -> Refusal:
+    return ErrorCode.FENCED_MEMBER_EPOCH, (
+        f"The consumer group member has a {how} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({state.member_epoch}). The member must abandon all its partitions and rejoin."
+    )
 
 
 def check_known(group: ConsumerGroup, member_id: str) -> Refusal | None:
@@ -87,12 +103,14 @@ def check_known(group: ConsumerGroup, member_id: str) -> Refusal | None:
     member = group.members.get(member_id)
     if member is not None and not is_classic(member):
         return None
-    return ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in the group."
+    return ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
 
 
 def check_static(holder: str | None, member_id: str, instance_id: str) -> Refusal | None:
     if holder is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID, f"Instance {instance_id} is not in the group."
+        return ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
     if holder != member_id:
-        return ErrorCode.FENCED_INSTANCE_ID, f"Instance {instance_id} is member {holder} now."
+        return ErrorCode.FENCED_INSTANCE_ID, (
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {holder}."
+        )
     return None

@@ -20,7 +20,7 @@ Source: GroupMetadataManager.java, ConsumerGroup.java; rows N of the conformance
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 
 from kohort.config import Config
 from kohort.coordinator.classic.responses import heartbeat_error
@@ -58,7 +58,7 @@ class Heartbeats:
         members: Members,
         departures: Departures,
         conversions: Conversions,
-        assignors: Container[str],
+        assignors: Collection[str],
     ) -> None:
         self._config = config
         self._members = members
@@ -224,9 +224,12 @@ class Heartbeats:
     def _check_group(self, request: ConsumerGroupHeartbeatRequest, upgrade: UpgradePlan | str | None) -> Refusal | None:
         group = self._groups.get(request.group_id)
         if group is None and request.member_epoch != 0:
-            return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {request.group_id}."
+            is_classic = request.group_id in self._running.groups or request.group_id in self._consumers.hard.offsets
+            unknown = "Group {} is not a consumer group." if is_classic else "Consumer group {} not found."
+            return ErrorCode.GROUP_ID_NOT_FOUND, unknown.format(request.group_id)
         if isinstance(upgrade, str):
-            return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} stays a classic group: {upgrade}."
+            why = f"Cannot upgrade classic group {request.group_id} to consumer group because {upgrade}"
+            return ErrorCode.GROUP_ID_NOT_FOUND, why
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
         if request.member_epoch != 0:
@@ -235,7 +238,9 @@ class Heartbeats:
         if known is None or request.member_id in known.members or request.instance_id in known.instances:
             return None
         if len(known.members) >= self._config.group_consumer_max_size:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED, "The group is full: group.consumer.max.size."
+            limit = self._config.group_consumer_max_size
+            full = f"The consumer group has reached its maximum capacity of {limit} members."
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, full
         return None
 
     def _check_pattern(self, request: ConsumerGroupHeartbeatRequest) -> Refusal | None:
@@ -283,7 +288,10 @@ class Heartbeats:
         if group.state_of(holder).member_epoch == LEFT_FOR_A_WHILE or is_classic(group.members[holder]):
             self._members.take_over(group, holder, member_id)
         elif holder != member_id:
-            text = f"Instance {request.instance_id} is still in use by member {holder}."
+            text = (
+                f"Static member {member_id} with instance id {request.instance_id} cannot join the group because the "
+                f"instance id is owned by {holder} member."
+            )
             return ErrorCode.UNRELEASED_INSTANCE_ID, text
         return None
 

@@ -53,9 +53,9 @@ class Conversions:
         if group is None or group.phase is Phase.EMPTY or request.member_epoch != 0:
             return None
         if self._config.group_consumer_migration_policy not in UPGRADES:
-            return "group.consumer.migration.policy forbids an upgrade"
+            return "online upgrade is disabled. See group.consumer.migration.policy."
         if sum(1 for _ in established(group)) > self._config.group_consumer_max_size:
-            return "it has more members than group.consumer.max.size"
+            return "the group size exceeds the consumer group maximum size. See group.consumer.max.size."
         epoch = self._consumers.highest_epoch(request.group_id)
         return plan_upgrade(group, self._consumers.topics, epoch=epoch, joiner=request.instance_id)
 

@@ -81,7 +81,7 @@ def plan_upgrade(group: Group, topics: Topics, *, epoch: int, joiner: str | None
     """The plan, or why the group stays a classic one. `epoch`: the highest epoch or generation that it ever had;
     `joiner`: the instance id of the member that upgrades it."""
     if group.protocol_type != CONSUMER_PROTOCOL:
-        return f"its members do not speak the protocol of consumers, but {group.protocol_type!r}"
+        return f"the group does not use the consumer embedded protocol. Its protocol type is {group.protocol_type}."
     members: dict[str, ConsumerGroupMemberMetadataValue] = {}
     claims: list[tuple[int, str, frozenset[TopicPartition]]] = []
     owners: dict[TopicPartition, str] = {}
@@ -90,7 +90,8 @@ def plan_upgrade(group: Group, topics: Topics, *, epoch: int, joiner: str | None
         subscription = _subscription(group, member)
         assigned = _assigned(group, member, topics)
         if subscription is None or assigned is None:
-            return f"what member {member.member_id[:100]} carries is not the protocol of consumers"
+            sender = member.member_id[:100]
+            return f"the embedded consumer protocol is malformed. Member {sender} sent what cannot be read."
         if isinstance(assigned, str):
             return assigned
         members[member.member_id] = classic_value(
@@ -142,7 +143,10 @@ def _assigned(group: Group, member: Member, topics: Topics) -> frozenset[TopicPa
     if assignment is None:
         return None
     if assignment.user_data and group.protocol not in USUAL_ASSIGNORS:
-        return "its assignor sends data of its own to the members, which would be lost; use one of the usual assignors"
+        return (
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+            "assignor before re-attempting the upgrade."
+        )
     return partitions_in(((row.topic, row.partitions) for row in assignment.assigned_partitions), topics)
 
 

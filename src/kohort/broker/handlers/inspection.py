@@ -1,0 +1,226 @@
+"""What tools ask about a cluster: DescribeLogDirs, DescribeQuorum, ListConfigResources, and the APIs of features that
+kohort does not have, whose lists are empty: DescribeAcls, DescribeClientQuotas, DescribeUserScramCredentials,
+ListPartitionReassignments.
+
+The answers are those of an Apache Kafka broker without an authorizer, quotas, SCRAM users and reassignments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
+from kohort.broker.request import RequestContext
+from kohort.broker.state import BrokerState
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from kohort.wire.schemas.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from kohort.wire.schemas.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartition,
+    DescribeQuorumResponseTopic,
+    QuorumListener,
+    QuorumNode,
+    ReplicaState,
+)
+from kohort.wire.schemas.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from kohort.wire.schemas.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from kohort.wire.schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+IN_MEMORY = "memory"
+"""The log directory of a server without one."""
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+"""Resource types that Kafka lists and kohort has none of."""
+METADATA_TOPIC = "__cluster_metadata"
+
+
+# -- sizes
+
+
+def describe_log_dirs(
+    state: BrokerState, request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    """The sizes of the partitions of which this broker has a replica. Unknown ones are left out, as in Kafka."""
+    if request.topics is None:
+        asked = {topic.name: set(range(len(topic.partitions))) for topic in state.topics.listed()}
+    else:
+        asked = {}
+        for wanted in request.topics:
+            asked.setdefault(wanted.topic, set()).update(wanted.partitions)
+    topics = (_sizes(state, name, indexes, context.broker_id) for name, indexes in asked.items())
+    data_dir = state.config.data_dir
+    log_dir = str(Path(data_dir).expanduser().absolute()) if data_dir else IN_MEMORY
+    result = DescribeLogDirsResult(
+        error_code=ErrorCode.NONE, log_dir=log_dir, topics=tuple(topic for topic in topics if topic.partitions)
+    )
+    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=(result,))
+
+
+def _sizes(state: BrokerState, name: str, indexes: set[int], broker_id: int) -> DescribeLogDirsTopic:
+    topic = state.topic(name)
+    partitions = []
+    for index, assignment in enumerate(topic.partitions if topic is not None else ()):
+        if topic is not None and index in indexes and broker_id in assignment.replicas:
+            info = state.storage.log_info(topic.log_key(index))  # None for a log that this turn creates
+            size = info.size if info is not None else 0
+            partitions.append(
+                DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
+            )
+    return DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
+
+
+# -- the quorum
+
+
+def describe_quorum(
+    state: BrokerState, request: DescribeQuorumRequest, context: RequestContext
+) -> DescribeQuorumResponse:
+    """The controller is the only voter of the metadata log; the other brokers read what it wrote."""
+    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    if asked != [(METADATA_TOPIC, 0)]:
+        topics = tuple(
+            DescribeQuorumResponseTopic(
+                topic_name=topic.topic_name,
+                partitions=tuple(_no_quorum(part.partition_index) for part in topic.partitions),
+            )
+            for topic in request.topics
+        )
+        return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=topics)
+    log = state.topics.metadata
+    replicas = tuple(
+        ReplicaState(
+            replica_id=node.id,
+            log_end_offset=log.end_offset,
+            last_fetch_timestamp=state.now,
+            last_caught_up_timestamp=state.now,
+        )
+        for node in state.nodes
+    )
+    partition = DescribeQuorumResponsePartition(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        leader_id=state.controller_id,
+        leader_epoch=log.leader_epoch,
+        high_watermark=log.high_watermark,
+        current_voters=replicas[:1],
+        observers=replicas[1:],
+    )
+    controller = state.nodes[0]
+    listener = QuorumListener(name="PLAINTEXT", host=controller.host, port=controller.port)
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.NONE,
+        topics=(DescribeQuorumResponseTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        nodes=(QuorumNode(node_id=controller.id, listeners=(listener,)),),
+    )
+
+
+def _no_quorum(partition: int) -> DescribeQuorumResponsePartition:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeQuorumResponsePartition(
+        partition_index=partition,
+        error_code=error,
+        error_message=error.message,
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=(),
+        observers=(),
+    )
+
+
+# -- what has configs
+
+
+def list_config_resources(
+    state: BrokerState, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """In version 0 those of client metrics alone. Groups are listed that have configs of their own."""
+    supported = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC) if context.api_version >= 1 else (CLIENT_METRICS,)
+    if not set(supported).issuperset(request.resource_types):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=())
+    types = request.resource_types or supported
+    return ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=tuple(
+            ConfigResource(resource_name=name, resource_type=type)
+            for type in supported
+            if type in types
+            for name in _names(state, type)
+        ),
+    )
+
+
+def _names(state: BrokerState, type: int) -> Iterator[str]:
+    if type == GROUP:
+        yield from state.catalog.group_configs
+    elif type == BROKER:
+        yield from (str(node.id) for node in state.nodes)
+    elif type == TOPIC:
+        yield from (topic.name for topic in state.topics.listed())
+
+
+# -- what kohort does not have
+
+
+def describe_acls(state: BrokerState, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+        resources=(),
+    )
+
+
+def describe_client_quotas(
+    state: BrokerState, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message=None, entries=())
+
+
+def describe_user_scram_credentials(
+    state: BrokerState, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    times = Counter(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=tuple(_no_credentials(name, count) for name, count in times.items()),
+    )
+
+
+def _no_credentials(name: str, times: int) -> DescribeUserScramCredentialsResult:
+    if times > 1:
+        error = ErrorCode.DUPLICATE_RESOURCE
+        message = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+    else:
+        error = ErrorCode.RESOURCE_NOT_FOUND
+        message = "Attempt to describe a user credential that does not exist: "
+    return DescribeUserScramCredentialsResult(
+        user=name, error_code=error, error_message=message + name, credential_infos=()
+    )
+
+
+def list_partition_reassignments(
+    state: BrokerState, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=())
