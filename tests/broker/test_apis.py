@@ -27,7 +27,11 @@ from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from kohort.wire.schemas.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartition, DescribeQuorumRequestTopic
+from kohort.wire.schemas.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from kohort.wire.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -41,7 +45,10 @@ from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.list_config_resources import ListConfigResourcesRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kohort.wire.schemas.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsTopics
+from kohort.wire.schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.offset_delete import (
     OffsetDeleteRequest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from group_driver import stable
 from wire_driver import Connection, Wire, delete_topics, fetch_request
 
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
@@ -22,6 +23,7 @@ from kohort.wire.schemas.create_topics import (
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 ABSENT = bytes(15) + b"\x09"
@@ -47,7 +49,7 @@ def create(
 
 
 def test_metadata_lists_brokers_and_the_internal_topics(client: Connection, wire: Wire) -> None:
-    stable(client, wire)
+    stable(client)
     response = client.ask(MetadataRequest(topics=None), 12)
     assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(1, "127.0.0.1", 9092)]
     assert response.controller_id == 1
@@ -59,10 +61,36 @@ def test_metadata_lists_brokers_and_the_internal_topics(client: Connection, wire
     assert (journal.name, journal.is_internal, len(journal.partitions)) == (JOURNAL_TOPIC, True, 1)
 
 
+def names(client: Connection) -> list[str | None]:
+    listed = [topic.name for topic in client.ask(MetadataRequest(topics=None), 9).topics]
+    described = client.ask(DescribeTopicPartitionsRequest(topics=()), 0)
+    assert listed == [topic.name for topic in described.topics]
+    return listed
+
+
+def test_own_topics_are_listed_when_they_are_used(client: Connection, wire: Wire) -> None:
+    """Clients see `__consumer_offsets` when the first client has looked for its coordinator, as in Kafka."""
+    client.create_topic("t")
+    client.ask(FindCoordinatorRequest(key="x", key_type=1), 2)
+    assert names(client) == ["t"]
+    client.ask(FindCoordinatorRequest(key="g"), 2)
+    assert names(client) == [OFFSETS_TOPIC, "t"]
+    stable(client)
+    assert names(client) == [OFFSETS_TOPIC, JOURNAL_TOPIC, "t"]
+    again = wire.restarted()
+    assert names(again.connect()) == [OFFSETS_TOPIC, JOURNAL_TOPIC, "t"]
+
+
+def test_an_own_topic_that_is_not_listed_can_be_named(client: Connection) -> None:
+    [topic] = metadata(client, OFFSETS_TOPIC).topics
+    assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 5)
+
+
 @pytest.mark.parametrize(("version", "topics", "all_topics"), [(0, (), True), (1, None, True), (1, (), False)])
 def test_which_metadata_request_means_all_topics(
     client: Connection, version: int, topics: tuple[MetadataRequestTopic, ...] | None, all_topics: bool
 ) -> None:
+    client.create_topic("t")
     response = client.ask(MetadataRequest(topics=topics), version)
     assert bool(response.topics) is all_topics
 
@@ -265,6 +293,31 @@ def test_refusals_of_topic_deletion(client: Connection) -> None:
     for name in (OFFSETS_TOPIC, JOURNAL_TOPIC):
         assert delete(DeleteTopicState(name=name)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert delete(DeleteTopicState(name="t"), DeleteTopicState(name="u")) == [0, 0]
+
+
+# -- racks
+
+
+@pytest.mark.parametrize(
+    ("racks", "factor", "replicas"),
+    [
+        ("aabb", 2, [(1, 3), (3, 2), (2, 4), (4, 1)]),
+        ("aabb", 3, [(1, 3, 2), (3, 2, 4), (2, 4, 1), (4, 1, 3)]),
+        ("aaab", 2, [(1, 4), (4, 2), (2, 4), (3, 4)]),
+        ("aaaa", 2, [(1, 2), (2, 3), (3, 4), (4, 1)]),
+        ("", 2, [(1, 2), (2, 3), (3, 4), (4, 1)]),
+    ],
+)
+def test_replicas_are_spread_over_racks(racks: str, factor: int, replicas: list[tuple[int, ...]]) -> None:
+    client = Wire(brokers=4, racks=racks, num_partitions=4, default_replication_factor=factor).connect()
+    [automatic] = metadata(client, "t", allow_auto_topic_creation=True).topics
+    assert [partition.replica_nodes for partition in automatic.partitions] == replicas
+    assert [partition.leader_id for partition in automatic.partitions] == [first for first, *_ in replicas]
+    client.create_topic("u", 2, factor)
+    request = CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="u", count=4),), timeout_ms=1)
+    assert client.ask(request, 3).results[0].error_code == 0
+    [grown] = metadata(client, "u").topics
+    assert [partition.replica_nodes for partition in grown.partitions] == replicas
 
 
 # -- DescribeTopicPartitions, DescribeCluster

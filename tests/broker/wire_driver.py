@@ -27,6 +27,7 @@ from kohort.broker.turn import (
     Disconnect,
     Frame,
     HandedOut,
+    Notice,
     Opened,
     Release,
     Turn,
@@ -172,8 +173,16 @@ class Connection:
 
 class Wire:
     def __init__(
-        self, storage: Storage | None = None, *, brokers: int = 1, seed: int = 1, now: int = START_MS, **config: Any
+        self,
+        storage: Storage | None = None,
+        *,
+        brokers: int = 1,
+        racks: str = "",
+        seed: int = 1,
+        now: int = START_MS,
+        **config: Any,
     ) -> None:
+        """`racks`: a letter for the rack of each broker, or "" for none."""
         listeners = ",".join(f"127.0.0.1:{9092 + index}" for index in range(brokers))
         self.config = Config(brokers=brokers, listeners=listeners, **({"offsets_topic_num_partitions": 5} | config))
         self.storage: Storage = storage if storage is not None else MemoryStorage()
@@ -181,6 +190,8 @@ class Wire:
         self.connections: dict[ConnectionId, Connection] = {}
         self.complaints: list[Complaint] = []
         """The complaints of all turns so far."""
+        self.notices: list[Notice] = []
+        """The notices of all turns so far."""
         self.tasks: list[HandedOut] = []
         """Work for the edge, which is done only if a test does it."""
         self._next_connection = 0
@@ -189,7 +200,9 @@ class Wire:
             self.storage,
             now=now,
             random=random.Random(seed),
-            endpoints=[Endpoint("127.0.0.1", 9092 + index) for index in range(brokers)],
+            endpoints=[
+                Endpoint("127.0.0.1", 9092 + index, racks[index] if racks else None) for index in range(brokers)
+            ],
         ).load()
         self.step()
 
@@ -227,6 +240,7 @@ class Wire:
     def end(self, turn: Turn) -> None:
         """Commit a turn, and release its answers."""
         self.complaints.extend(turn.complaints)
+        self.notices.extend(turn.notices)
         self.tasks.extend(turn.tasks)
         if turn.operations:
             self.storage.commit(turn.operations, self.storage.acquire())
