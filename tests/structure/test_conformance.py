@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from kio.schema.index import api_key_map
 from test_scenarios import SCENARIOS, parse, rows_of
+
+from kohort.broker.apis import APIS
 
 TESTS = Path(__file__).parents[1]
 DOCUMENT = TESTS.parent / "docs" / "conformance.md"
@@ -154,3 +157,12 @@ def test_a_test_that_may_run_is_a_proof() -> None:
     tree = ast.parse("@pytest.mark.skipif(no_java, reason='…')\ndef test():\n    'It proves.'\n    assert True")
     [test] = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert not is_skipped(tree, test)
+
+
+def test_every_api_of_kafka_is_served_or_named_as_not_served() -> None:
+    section = DOCUMENT.read_text(encoding="utf-8").split("## What is not served")[1].split("\n## ")[0]
+    named = {int(key): name for name, key in re.findall(r"(\w+) \((\d+)\)", section)}
+    assert named.keys() == api_key_map.keys() - APIS.keys()
+    assert {key: re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for key, name in named.items()} == {
+        key: api_key_map[key] for key in named
+    }
