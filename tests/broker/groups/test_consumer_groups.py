@@ -35,7 +35,7 @@ def test_n1_the_protocol_can_be_turned_off() -> None:
     assert described.error_code == 35
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
     assert {68, 69}.isdisjoint(api.api_key for api in versions.api_keys)
-    assert not versions.finalized_features
+    assert [feature.name for feature in versions.finalized_features] == ["metadata.version"]
 
 
 @pytest.mark.parametrize(("version", "lowest"), [(3, 1), (4, 0)])
@@ -44,7 +44,17 @@ def test_it_is_advertised_as_a_feature(client: Connection, version: int, lowest:
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
     assert {68, 69} <= {api.api_key for api in versions.api_keys}
     assert ("group.version", lowest, 1) in [(f.name, f.min_version, f.max_version) for f in versions.supported_features]
-    assert [(f.name, f.max_version_level) for f in versions.finalized_features] == [("group.version", 1)]
+    assert ("group.version", 1) in [(f.name, f.max_version_level) for f in versions.finalized_features]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_tools_tell_the_version_by_a_feature(client: Connection, version: int) -> None:
+    """As of Kafka 4.3: level 30 (MetadataVersion.java)."""
+    versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
+    assert ("metadata.version", 7, 30) in [(f.name, f.min_version, f.max_version) for f in versions.supported_features]
+    assert ("metadata.version", 30, 30) in [
+        (f.name, f.min_version_level, f.max_version_level) for f in versions.finalized_features
+    ]
 
 
 @pytest.mark.conformance("N4")

@@ -28,7 +28,14 @@ from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorReq
 
 GROUP_VERSION = "group.version"
 """The feature whose level 1 is consumer groups (KIP-848); at level 0 it is not among the finalized ones."""
-FINALIZED = (FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),)
+METADATA_VERSION = "metadata.version"
+"""The feature by which tools tell the version of a cluster: level 7 is Kafka 3.3, level 30 is Kafka 4.3, whose answers
+kohort gives (MetadataVersion.java)."""
+OLDEST_METADATA, METADATA = 7, 30
+FINALIZED = (
+    FinalizedFeatureKey(name=METADATA_VERSION, max_version_level=METADATA, min_version_level=METADATA),
+    FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),
+)
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
 
@@ -49,11 +56,12 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
         error_code=ErrorCode.NONE,
         api_keys=state.advertised_apis,
         supported_features=(
+            SupportedFeatureKey(name=METADATA_VERSION, min_version=OLDEST_METADATA, max_version=METADATA),
             SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),
             SupportedFeatureKey(name=LASTING_GENERATIONS, min_version=1, max_version=1),
         ),
         finalized_features_epoch=0,
-        finalized_features=FINALIZED if state.serves_consumer_groups else (),
+        finalized_features=FINALIZED if state.serves_consumer_groups else FINALIZED[:1],
     )
 
 
