@@ -36,7 +36,7 @@ def test_a_classic_group_from_its_first_member_to_its_end(wire: Wire, client: Co
     member = {"group": "g", "member_id": joined.member_id, "client_id": "client", "host": "/127.0.0.1"}
     assert told(wire) == [
         ("member joined", member),
-        ("group is stable", {"generation": 1, "members": 1, "why": "the leader's assignment"} | member),
+        ("group is stable", {"group": "g", "generation": 1, "members": 1}),
     ]
     leave(client, joined.member_id, reason="bye " * 100)
     (left, values), (empty, _) = told(wire)

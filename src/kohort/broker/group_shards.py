@@ -123,13 +123,22 @@ class GroupShards:
 
     def _log(self, entry: JournalEntry) -> None:
         """A line in the server's log."""
-        values: dict[str, str | int] = {"group": cut(entry.group)}
-        if entry.what in ("group is stable", "group is empty"):
-            values["generation"] = entry.generation_id
-        if entry.what == "group is stable":
-            values["members"] = len(entry.members)
-        told = {"member_id": entry.member_id, "client_id": entry.client_id, "host": entry.host, "why": entry.cause}
-        self._turn.tell(entry.what, **values, **{name: cut(text) for name, text in told.items()})
+        group = cut(entry.group)
+        match entry.what:
+            case "group is stable":
+                generation, members = entry.generation_id, len(entry.members)
+                self._turn.tell(entry.what, group=group, generation=generation, members=members)
+            case "group is empty":
+                self._turn.tell(entry.what, group=group, generation=entry.generation_id)
+            case _:
+                self._turn.tell(
+                    entry.what,
+                    group=group,
+                    member_id=cut(entry.member_id),
+                    client_id=cut(entry.client_id),
+                    host=entry.host,
+                    why=cut(entry.cause),
+                )
 
     def _hand_out(self, index: int, task: Task) -> None:
         if isinstance(task, AssignmentAsked) and task.wants_lag:
