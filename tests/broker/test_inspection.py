@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from group_driver import stable
+from group_driver import heartbeat, stable
 from wire_driver import GROUP, SET, Connection, Wire
 
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.broker.turn import MovePartition
+from kohort.broker.turn import MoveGroup, MovePartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_acls import DescribeAclsRequest
 from kohort.wire.schemas.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
@@ -197,3 +197,39 @@ def test_users_that_are_named_do_not_exist(client: Connection) -> None:
     asked = tuple(UserName(name=name) for name in ("a", "b", "a"))
     results = client.ask(DescribeUserScramCredentialsRequest(users=asked), 0).results
     assert [(result.user, result.error_code) for result in results] == [("a", 92), ("b", 91)]
+
+
+# -- limits
+
+
+def test_a_request_names_a_limited_number_of_partitions(client: Connection) -> None:
+    """All clients wait for a request, so its cost is bounded."""
+    many = TopicPartitions(topic="t", partitions=tuple(range(20_001)))
+    refused = client.ask(ElectLeadersRequest(topic_partitions=(many,)), 2)
+    assert (refused.error_code, refused.replica_election_results) == (ErrorCode.INVALID_REQUEST, ())
+    partitions = tuple(DescribeQuorumRequestPartition(partition_index=index) for index in range(1_001))
+    topic = DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=partitions)
+    response = client.ask(DescribeQuorumRequest(topics=(topic,)), 2)
+    assert (response.error_code, response.topics) == (ErrorCode.INVALID_REQUEST, ())
+
+
+def test_elections_of_a_topic_are_one_record() -> None:
+    wire = Wire(brokers=2)
+    client = wire.connect()
+    client.create_topic("t", 10, 2)
+    for index in range(0, 10, 2):
+        wire.step(MovePartition("t", index, 2))
+    before = wire.broker.state.topics.version
+    assert len(elected(client)) == 5
+    assert wire.broker.state.topics.version == before + 1
+
+
+def test_an_election_moves_the_coordinator_of_groups() -> None:
+    wire = Wire(brokers=2, offsets_topic_replication_factor=2)
+    home = wire.coordinator("g")
+    wire.step(MoveGroup("g", 3 - home))
+    joined = stable(wire.connect(3 - home))
+    assert len(elected(wire.connect())) == 1
+    assert wire.coordinator("g") == home
+    assert heartbeat(wire.connect(3 - home), joined) == ErrorCode.NOT_COORDINATOR
+    assert heartbeat(wire.connect(home), joined) == 0

@@ -1,4 +1,5 @@
-"""Moves leadership between the brokers of this process, for tests and operators. Clients have no request for it.
+"""Moves leadership between the brokers of this process, for tests and operators. A client can only move it back to
+the first replica of a partition (ElectLeaders).
 
 The brokers share one log. A move changes only which broker answers, and the leader epoch, so that clients notice. A
 shard's coordinator is the leader of its partition of `__consumer_offsets`, as in Kafka.
@@ -6,9 +7,11 @@ shard's coordinator is the leader of its partition of `__consumer_offsets`, as i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState
-from kohort.broker.topics.catalog import OFFSETS_TOPIC
+from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic
 from kohort.coordinator.events import Loaded, Unloaded
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
@@ -20,15 +23,21 @@ def move_partition(state: BrokerState, topic_name: str, partition: int, to_broke
         raise ValueError(f"there is no partition {partition} of a topic {topic_name}")
     if to_broker not in state.node_by_id:
         raise ValueError(f"there is no broker {to_broker}")
+    if topic.partitions[partition].leader != to_broker:
+        move_partitions(state, topic, {partition: to_broker})
+
+
+def move_partitions(state: BrokerState, topic: Topic, leaders: Mapping[int, int]) -> None:
+    """Make these brokers the leaders of these partitions, with one record for all."""
     assignments = list(topic.partitions)
-    if assignments[partition].leader == to_broker:
-        return
-    assignments[partition] = led_by(assignments[partition], to_broker)
+    for index, broker in leaders.items():
+        assignments[index] = led_by(assignments[index], broker)
     state.topics.change(topic, assignments=assignments)
-    state.fetch_waits.wake((topic.log_key(partition),))
-    if topic_name == OFFSETS_TOPIC:
-        state.ask(partition, Unloaded())
-        state.ask(partition, Loaded())
+    state.fetch_waits.wake(tuple(topic.log_key(index) for index in leaders))
+    if topic.name == OFFSETS_TOPIC:
+        for index in leaders:
+            state.ask(index, Unloaded())
+            state.ask(index, Loaded())
 
 
 def move_group(state: BrokerState, group_id: str, to_broker: int) -> None:

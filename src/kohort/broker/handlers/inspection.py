@@ -53,6 +53,8 @@ IN_MEMORY = "memory"
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 """Resource types that Kafka lists and kohort has none of."""
 METADATA_TOPIC = "__cluster_metadata"
+MAX_QUORUMS = 1000
+"""Partitions that one DescribeQuorum names; all but one of them have no quorum."""
 
 
 # -- sizes
@@ -98,6 +100,8 @@ def describe_quorum(
 ) -> DescribeQuorumResponse:
     """The controller is the only voter of the metadata log; the other brokers read what it wrote."""
     asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    if len(asked) > MAX_QUORUMS:
+        return DescribeQuorumResponse(error_code=ErrorCode.INVALID_REQUEST, topics=())
     if asked != [(METADATA_TOPIC, 0)]:
         topics = tuple(
             DescribeQuorumResponseTopic(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kohort.broker.moves import move_partition
+from kohort.broker.moves import move_partitions
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
-from kohort.coordinator.classic.checks import not_too_often
+from kohort.broker.topics.catalog import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.elect_leaders import (
     ElectLeadersRequest,
@@ -20,53 +20,53 @@ from kohort.wire.schemas.elect_leaders import (
 )
 
 PREFERRED, UNCLEAN = 0, 1
+MAX_NAMED_PARTITIONS = 20_000
+"""Partitions that one request names. All partitions are asked for without naming them."""
 
 
 def elect_leaders(state: BrokerState, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """For all partitions (null), those that have their preferred leader are left out of the answer, as in Kafka."""
-    if request.election_type not in (PREFERRED, UNCLEAN):
+    named: dict[str, dict[int, None]] = {}
+    for topic in request.topic_partitions or ():
+        named.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+    is_too_large = sum(map(len, named.values())) > MAX_NAMED_PARTITIONS
+    if is_too_large or request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=())
-    asked: Iterable[tuple[str, Iterable[int]]]
+    preferred = request.election_type == PREFERRED
     if request.topic_partitions is None:
-        asked = [(topic.name, range(len(topic.partitions))) for topic in state.topics.listed()]
+        results = [
+            _elect(state, topic.name, _without_preferred(topic) if preferred else ()) for topic in state.topics.listed()
+        ]
     else:
-        named = not_too_often(request.topic_partitions, lambda wanted: wanted.topic)
-        asked = [(wanted.topic, dict.fromkeys(wanted.partitions)) for wanted in named]
-    everything = request.topic_partitions is None
-    return ElectLeadersResponse(
-        error_code=ErrorCode.NONE,
-        replica_election_results=tuple(
-            ReplicaElectionResult(
-                topic=name,
-                partition_result=tuple(
-                    result
-                    for index in indexes
-                    if (result := _elect(state, name, index, request.election_type)).error_code
-                    != ErrorCode.ELECTION_NOT_NEEDED
-                    or not everything
-                ),
-            )
-            for name, indexes in asked
-        ),
-    )
+        results = [_elect(state, name, indexes, preferred=preferred) for name, indexes in named.items()]
+    return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=tuple(results))
 
 
-def _elect(state: BrokerState, name: str, index: int, election: int) -> PartitionResult:
+def _without_preferred(topic: Topic) -> list[int]:
+    return [index for index, partition in enumerate(topic.partitions) if partition.leader != partition.replicas[0]]
+
+
+def _elect(state: BrokerState, name: str, indexes: Iterable[int], *, preferred: bool = True) -> ReplicaElectionResult:
     topic = state.topic(name)
-    if topic is None:
-        return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-    if not 0 <= index < len(topic.partitions):
-        return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
-    assignment = topic.partitions[index]
-    preferred = assignment.replicas[0]
-    if election == UNCLEAN or assignment.leader == preferred:
-        return _failed(index, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.message)
-    if preferred not in state.node_by_id:
-        error = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        return _failed(index, error, error.message)
-    move_partition(state, name, index, preferred)
-    return PartitionResult(partition_id=index, error_code=ErrorCode.NONE, error_message=None)
+    results = []
+    leaders: dict[int, int] = {}
+    for index in indexes:
+        if topic is None:
+            result = _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+        elif not 0 <= index < len(topic.partitions):
+            result = _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+        elif not preferred or topic.partitions[index].leader == topic.partitions[index].replicas[0]:
+            result = _failed(index, ErrorCode.ELECTION_NOT_NEEDED)
+        elif topic.partitions[index].replicas[0] not in state.node_by_id:
+            result = _failed(index, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+        else:
+            leaders[index] = topic.partitions[index].replicas[0]
+            result = PartitionResult(partition_id=index, error_code=ErrorCode.NONE, error_message=None)
+        results.append(result)
+    if topic is not None and leaders:
+        move_partitions(state, topic, leaders)
+    return ReplicaElectionResult(topic=name, partition_result=tuple(results))
 
 
-def _failed(index: int, error: ErrorCode, message: str) -> PartitionResult:
-    return PartitionResult(partition_id=index, error_code=error, error_message=message)
+def _failed(index: int, error: ErrorCode, message: str | None = None) -> PartitionResult:
+    return PartitionResult(partition_id=index, error_code=error, error_message=message or error.message)
