@@ -177,6 +177,46 @@ def test_refusals_of_topic_creation(client: Connection, fields: dict[str, object
     assert client.ask(MetadataRequest(topics=None), 9) == before
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "a.b"}, "Topic 'a.b' already exists."),
+        ({"name": "a_b"}, "Topic 'a_b' collides with existing topic: a.b"),
+        ({"name": ""}, "Topic name is invalid: the empty string is not allowed"),
+        ({"name": "."}, "Topic name is invalid: '.' is not allowed"),
+        (
+            {"name": "a b"},
+            "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics",
+        ),
+        ({"num_partitions": 0}, "Number of partitions was set to an invalid non-positive value."),
+        ({"replication_factor": 0}, "Replication factor must be larger than 0, or -1 to use the default value."),
+        (
+            {"replication_factor": 3},
+            "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
+            "only 1 broker(s) are registered.",
+        ),
+    ],
+)
+def test_refusals_say_what_kafka_says(client: Connection, fields: dict[str, object], message: str) -> None:
+    """`kafka-topics` prints the message, and people look for it."""
+    client.create_topic("a.b")
+    result = create(client, **fields)  # type: ignore[arg-type]
+    assert str(result.error_message).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        (2, "Topic already has 2 partition(s)."),
+        (1, "The topic t currently has 2 partition(s); 1 would not be an increase."),
+    ],
+)
+def test_refused_partitions_say_what_kafka_says(client: Connection, count: int, message: str) -> None:
+    client.create_topic("t", 2)
+    request = CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="t", count=count),), timeout_ms=1)
+    assert client.ask(request, 3).results[0].error_message == message
+
+
 def test_names_that_differ_in_periods_and_underscores_collide(client: Connection) -> None:
     client.create_topic("a.b")
     assert create(client, "a_b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -1,4 +1,8 @@
-"""CreateTopics, DeleteTopics, CreatePartitions. Any broker takes them; a topic's error leaves the others alone."""
+"""CreateTopics, DeleteTopics, CreatePartitions. Any broker takes them; a topic's error leaves the others alone.
+
+Tools print the messages and their users search for them, so they are those of Kafka (ReplicationControlManager.java)
+wherever Kafka has the same check.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ def create_topics(state: BrokerState, request: CreateTopicsRequest, context: Req
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         try:
             if times[name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(_create(state, topic, request.validate_only, created))
         except Refused as refused:
             results.append(
@@ -93,11 +97,9 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, crea
     if name in ("__cluster_metadata", *OWN_TOPICS) and state.topic(name) is None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Clients do not create {name}")
     if state.topic(name) is not None:
-        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name} already")
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if other := state.catalog.colliding(name):
-        raise Refused(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} differs from the topic {other} by dots and underscores only"
-        )
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
     configs = _configs(topic)
     assignments = _assignments(state, topic, created)
     topic_id = NO_UUID
@@ -134,17 +136,13 @@ def _assignments(state: BrokerState, topic: CreatableTopic, created: _Created) -
     if factor < -1 or factor == 0:
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "The replication factor is at least 1, or -1 for the default",
+            "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if count < -1 or count == 0:
-        raise Refused(ErrorCode.INVALID_PARTITIONS, "There is at least one partition; -1 stands for the default")
+        raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     factor = state.config.default_replication_factor if factor == -1 else factor
     count = state.config.num_partitions if count == -1 else count
-    if factor > len(state.nodes):
-        raise Refused(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
-        )
+    _check_factor(state, factor)
     _check_room(state, count)
     created.add(count)
     return state.topics.place(count, factor)
@@ -184,6 +182,15 @@ def _assigned(
     return tuple(
         PartitionAssignment(leader=replicas[0], leader_epoch=0, replicas=replicas) for replicas in replica_lists
     )
+
+
+def _check_factor(state: BrokerState, factor: int) -> None:
+    if factor > len(state.nodes):
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+            f"reached because only {len(state.nodes)} broker(s) are registered.",
+        )
 
 
 def _check_room(state: BrokerState, additional: int) -> None:
@@ -231,7 +238,7 @@ def _deletable(wanted: DeleteTopicState, topic: Topic | None, times: Counter[str
     if wanted.name is None and wanted.topic_id == NO_UUID:
         raise Refused(ErrorCode.INVALID_REQUEST, "The request names a topic neither by its name nor by its id")
     if times[topic.name if topic is not None else wanted] > 1:
-        raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+        raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     if topic is None:
         by_id = wanted.name is None
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -250,7 +257,7 @@ def create_partitions(
         error, message = ErrorCode.NONE, None
         try:
             if times[name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic more than once")
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _grow(state, wanted, request.validate_only, created)
         except Refused as refused:
             error, message = refused.error, refused.message
@@ -269,25 +276,22 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
         )
     present = len(topic.partitions)
     additional = wanted.count - present
-    if additional <= 0:
-        raise Refused(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{topic.name} has {present} partitions already; {wanted.count} are not more",
-        )
+    if additional == 0:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if additional < 0:
+        has = f"The topic {topic.name} currently has {present} partition(s)"
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"{has}; {wanted.count} would not be an increase.")
     _check_room(state, additional)
     created.add(additional)
     factor = len(topic.partitions[0].replicas)
-    if factor > len(state.nodes):  # the topic was created when there were more
-        raise Refused(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {factor} needs as many brokers, and there are {len(state.nodes)}",
-        )
+    _check_factor(state, factor)  # the topic may have been created when there were more brokers
     if wanted.assignments is None:
         added = state.topics.place(additional, factor, present)
     elif len(wanted.assignments) != additional:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{additional} partition(s) would be added, but {len(wanted.assignments)} assignment(s) were given.",
+            f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+            "were specified.",
         )
     else:
         added = _assigned(state, [assignment.broker_ids for assignment in wanted.assignments], factor)

@@ -173,13 +173,16 @@ def producer_ids_record(next_id: int) -> Record:
 
 
 def check_topic_name(name: str) -> str | None:
-    """The error in a topic's name; None if it is legal. The rules are Kafka's."""
+    """The error in a topic's name; None if it is legal. Rules and messages are Kafka's (Topic.java)."""
     if not name:
-        return "A topic's name must not be empty"
+        return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
-        return f"A topic's name must not be '{name}'"
+        return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > 249:
-        return f"A topic's name has at most 249 characters; '{name[:32]}…' has {len(name)}"
+        return f"Topic name is invalid: the length of '{name[:249]}…' is longer than the max allowed length 249"
     if not _LEGAL_NAME.fullmatch(name):
-        return f"The topic name '{name[:249]}' holds a character other than ASCII letters, digits, '.', '_' and '-'"
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'"
+        )
     return None
