@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
-from raw_kafka import VERSIONS, RawKafka
+from raw_kafka import RawKafka
 
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
-
-VERSIONS[InitProducerIdRequest] = 4
 
 
 def test_topics_and_refused_transactions_are_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
