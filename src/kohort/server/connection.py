@@ -70,6 +70,8 @@ class Connection:
         self.id = ConnectionId(0)
         self.host = ""
         self.peer = "?"
+        self.file_number = -1
+        """Of its socket; -1 if it is unknown."""
         self.last_active = owner.clock()
         self.stirred = False
         """It was active since the last sweep. Heartbeats set this instead of reading the clock."""
@@ -109,6 +111,9 @@ class Connection:
         if peer:
             self.host = peer[0]
             self.peer = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        socket = transport.get_extra_info("socket")
+        if socket is not None:
+            self.file_number = socket.fileno()
         limit = self._all.config.connection_max_queued_bytes
         self._transport.set_write_buffer_limits(high=limit, low=limit // 2)
         self.open = self._all.admit(self)

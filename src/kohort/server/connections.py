@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from kohort.broker.turn import Arrived, ConnectionId, Frame, Release, Send
 from kohort.config import Config
-from kohort.server import log
+from kohort.server import log, open_files
 from kohort.server.connection import Connection
 from kohort.server.inflow import Inflow
 from kohort.server.turns import TurnLoop
@@ -59,6 +59,9 @@ class Connections:
         refusal = self._refusal(connection.host)
         if refusal:
             self.log.info("connection refused", peer=connection.peer, reason=refusal)
+            return False
+        if refusal := open_files.refusal(connection.file_number):
+            self.log.warning("connection refused", peer=connection.peer, reason=refusal)
             return False
         self._last_id += 1
         connection.id = ConnectionId(self._last_id)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -20,17 +22,20 @@ from importlib import import_module
 
 from kohort import compiled
 from kohort.config import Address, Config, ConfigError
-from kohort.server import log
+from kohort.server import log, open_files
 from kohort.server.server import ListenFailed, Server, StorageError
 
 STOPPED = 0
 BAD_SETTING = 2
 CANNOT_LISTEN = 69
 BUG = 70
+OUT_OF_RESOURCES = 71
 STORAGE_FAILED = 74
 
 KEPT_BYTES = 64 * 1024 * 1024
 """Freed memory that the process keeps, in bytes."""
+_NO_THREAD = "can't start new thread"
+"""Python's text of the RuntimeError."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's names of its settings (malloc.h)."""
 
@@ -38,7 +43,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 def run(config: Config) -> int:
     """Serve until a signal or a failure ends it. Returns the exit code."""
     log.configure(config.log_level, config.log_format)
-    _raise_file_limit(config.max_connections + 100)
+    _allow_connections(config.max_connections)
     keep_freed_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(config))
@@ -55,6 +60,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(config: Config) -> int:
     server = Server(config)
     signalled = _on_signals()
+    _on_thread_errors(server)
     try:
         await server.start()
     except Exception as error:
@@ -89,6 +95,19 @@ def _on_signals() -> asyncio.Future[str]:
     return signalled
 
 
+def _on_thread_errors(server: Server) -> None:
+    """No thread ends unseen: an exception that ends one stops the server, as any bug does."""
+    loop = asyncio.get_running_loop()
+
+    def ended(thread: threading.ExceptHookArgs) -> None:
+        error = thread.exc_value
+        failure = error if isinstance(error, Exception) else RuntimeError(f"a thread has ended: {error!r}")
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
+            loop.call_soon_threadsafe(server.fail, failure)
+
+    threading.excepthook = ended
+
+
 def _say_ready(server: Server) -> None:
     config = server.config
     if config.without_effect:
@@ -119,6 +138,19 @@ def _explain(error: Exception) -> int:
             code = CANNOT_LISTEN
         case ConfigError():
             code = BAD_SETTING
+        case MemoryError() | OSError(errno=errno.ENOMEM):
+            code = OUT_OF_RESOURCES
+            error = RuntimeError(
+                "out of memory: the machine, the container or ulimit -v gives this process no more. All acknowledged "
+                "data is on disk, and a restart continues from there; allow more memory, or fewer and smaller "
+                "connections, requests and groups"
+            )
+        case RuntimeError() if str(error) == _NO_THREAD:
+            code = OUT_OF_RESOURCES
+            error = RuntimeError(
+                "the system starts no more threads; raise the limit of processes and threads (ulimit -u, or pids.max "
+                "of the container)"
+            )
         case _:
             code = BUG
             print("".join(traceback.format_exception(error)), end="", file=sys.stderr)
@@ -130,14 +162,16 @@ def _explain(error: Exception) -> int:
     return code
 
 
-def _raise_file_limit(wanted: int) -> None:
-    """A connection is an open file, and many systems allow 1024 unless asked."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        resource = import_module("resource")
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+def _allow_connections(wanted: int) -> None:
+    possible = open_files.raise_limit(wanted)
+    if possible < wanted:
+        log.warning(
+            "max.connections cannot be reached",
+            max_connections=wanted,
+            possible=possible,
+            open_files=open_files.limit(),
+            hint="raise the hard limit of open files (ulimit -Hn, LimitNOFILE), or lower max.connections",
+        )
 
 
 def keep_freed_memory() -> None:

@@ -8,7 +8,9 @@ Failure: no answer leaves any more, everything is dropped, `wait_failed` returns
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -50,6 +52,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._failure: asyncio.Future[Exception]
         self._over = False
+        self._limited = log.LimitedLog()
 
     # -- start
 
@@ -60,7 +63,7 @@ class Server:
         self._failure = loop.create_future()
         try:
             if self._storage is None:
-                self._storage = open_storage(self.config)
+                self._storage = open_storage(self.config, partial(self._failed_in_thread, loop))
             self._bind()
             self._assemble(self._storage)
             await self._turns.control(None)
@@ -119,7 +122,7 @@ class Server:
             began=lambda: self._connections.turn_began(),
             deliver=lambda releases: self._connections.deliver(releases),
             hand_out=lambda tasks: self._off_loop.start(tasks),
-            failed=self._fail,
+            failed=self.fail,
         )
         self._off_loop = OffLoop(self._turns.arrive, self.config.group_consumer_assignor_timeout_ms)
         self._connections = Connections(
@@ -198,7 +201,12 @@ class Server:
         """End as in a crash: no request is answered; committed data stays."""
         self._release()
 
-    def _fail(self, error: Exception) -> None:
+    def _failed_in_thread(self, loop: asyncio.AbstractEventLoop, error: Exception) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
+            loop.call_soon_threadsafe(self.fail, error)
+
+    def fail(self, error: Exception) -> None:
+        """Stop at once, because of this error."""
         if not self._failure.done():
             self._failure.set_result(error)
         self.kill()
@@ -221,18 +229,18 @@ class Server:
         """An exception that the event loop caught. A network error is a line in the log, any other is a bug."""
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, OSError):
-            self._fail(error)
+            self.fail(error)
         else:
-            log.warning("network trouble", what=str(context.get("message")), error=str(error))
+            self._limited.warning("network trouble", what=str(context.get("message")), error=str(error))
 
 
-def open_storage(config: Config) -> Storage:
-    """Raises StorageError."""
+def open_storage(config: Config, failed: Callable[[Exception], None]) -> Storage:
+    """`failed` is called in a thread with an error that ends the storage between two commits. Raises StorageError."""
     if not config.data_dir:
         return MemoryStorage()
     from kohort.storage.sqlite import SqliteStorage  # not imported for data in memory
 
-    return SqliteStorage(Path(config.data_dir).expanduser())
+    return SqliteStorage(Path(config.data_dir).expanduser(), log, failed)
 
 
 __all__ = ["ListenFailed", "Server", "StorageError", "open_storage"]

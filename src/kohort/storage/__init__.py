@@ -8,6 +8,7 @@ sqlite_file     its file: locked, opened, created; what errors mean
 sqlite_format   its tables, rows and checksums
 sqlite_rows     reads rows of the table of batches
 gathered        small appends of many logs as one row a commit, until they move into their logs
-checkpoint      copies the write-ahead log into the database, beside the writer
+checkpoint      a thread: copies the write-ahead log into the database, and watches the files
+watched_files   are the files in their place, and which other process locks one
 directory       the data directory's lock; finds damage in the write-ahead log
 """

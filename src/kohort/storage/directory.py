@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -145,12 +144,6 @@ class WalFrames:
         page, mark = struct.unpack_from(">II", frame)
         start = checksum(struct.pack(">II", page, mark ^ flipped), self._order, before)
         return checksum(frame[_FRAME_HEADER.size :], self._order, start)
-
-
-def replayed_frames(shm: Path) -> int:
-    """How many frames of the WAL SQLite accepted: mxFrame of the wal-index header, in this machine's byte order."""
-    with shm.open("rb") as file:
-        return int.from_bytes(file.read(20)[16:20], sys.byteorder)
 
 
 def checksum(data: bytes, order: str, start: tuple[int, int] = (0, 0)) -> tuple[int, int]:

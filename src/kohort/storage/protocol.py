@@ -130,6 +130,18 @@ class DamagedBatch(StorageError):
     """One stored batch does not match its checksum and is never handed out. Other batches can be read."""
 
 
+class Log(Protocol):
+    """Where an engine's own thread reports what happens between two calls. A server gives its log."""
+
+    def info(self, name: str, /, **values: object) -> None: ...
+    def warning(self, name: str, /, **values: object) -> None: ...
+
+
+class NoLog:
+    def info(self, name: str, /, **values: object) -> None: ...
+    def warning(self, name: str, /, **values: object) -> None: ...
+
+
 class Storage(Protocol):
     """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
 

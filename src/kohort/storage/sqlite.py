@@ -29,13 +29,13 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.checkpoint import Checkpointer
-from kohort.storage.directory import WalFrames, replayed_frames
+from kohort.storage.directory import WalFrames
 from kohort.storage.gathered import Gathered, loaded
 from kohort.storage.protocol import (
     Append,
@@ -44,8 +44,10 @@ from kohort.storage.protocol import (
     DeleteLog,
     Fenced,
     Lease,
+    Log,
     LogInfo,
     LogKey,
+    NoLog,
     Operation,
     Replace,
     StorageError,
@@ -74,9 +76,12 @@ GATHERED_BYTES = 256 * 1024
 
 
 class SqliteStorage:
-    """Opens (or creates) the data directory `data_dir`; raises StorageError when it cannot be used."""
+    """Opens (or creates) the data directory `data_dir`; raises StorageError when it cannot be used. `failed` is called
+    in a thread with an error that ends the use of the engine between two commits."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(
+        self, data_dir: Path, log: Log | None = None, failed: Callable[[Exception], None] | None = None
+    ) -> None:
         self._file = SqliteFile(Path(data_dir))
         self.path = self._file.path
         self._failed = False
@@ -88,21 +93,22 @@ class SqliteStorage:
                 self._db = self._file.db
                 try:
                     self._load(wal)
+                    self._checkpointer = Checkpointer(self._file, log or NoLog(), failed or (lambda error: None))
                 except BaseException:
                     self._db.close()
                     raise
         except BaseException:
             self._file.release()
             raise
-        self._checkpointer = Checkpointer(self.path)
 
     # -- opening and closing
 
     def _load(self, wal: WalFrames) -> None:
         self._logs = self._load_logs()
+        self._file.watch()
         self._rows = BatchRows(self._file, self._logs)
         self._purges = self._load_purges()
-        if wal.commit_ends and wal.lost(replayed_frames(self.path.with_name(FILE_NAME + "-shm"))):
+        if wal.commit_ends and wal.lost(self._file.watched.replayed_frames()):
             raise self._file.damaged("its write-ahead log has a bad frame, and synced commits after it")
         if self._file.version < FORMAT_VERSION:
             self._db.executescript(f"BEGIN IMMEDIATE; {GATHERED_SCHEMA} COMMIT;")
@@ -170,6 +176,7 @@ class SqliteStorage:
             return
         changed: dict[LogKey, LogRow] = {}
         before = self._next_data_id
+        self._checkpointer.before_commit()
         try:
             with self._file.errors("write to"):
                 self._db.execute("BEGIN IMMEDIATE")
@@ -190,6 +197,7 @@ class SqliteStorage:
                 if rows:
                     self._db.executemany(INSERT_GATHERED, rows)
                 self._db.execute("COMMIT")
+                self._file.watched.check_data()
                 written = self._new_bytes + sum(len(data) for _, data in rows)
                 pages = 2 + len(rows) + len(changed) + (self._next_data_id - before)
                 self._checkpointer.after_commit(self._db, written + pages * PAGE_SIZE)

@@ -7,24 +7,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kohort.storage.checkpoint import BUSY_MS
-from kohort.storage.directory import DirectoryLock
+from kohort.storage.directory import LOCK_NAME, DirectoryLock
 from kohort.storage.protocol import StorageError
 from kohort.storage.sqlite_format import APPLICATION_ID, FORMAT_VERSION, GATHERED_SCHEMA, PAGE_SIZE, SCHEMA
+from kohort.storage.watched_files import WatchedFiles
 
 FILE_NAME = "kohort.db"
+BUSY_MS = 10_000
+"""How long a commit waits for another program that holds a lock on the file."""
 
 
 class SqliteFile:
     """Locks the data directory; `open` connects. Raises StorageError."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.path = data_dir / FILE_NAME
+        self.path = data_dir.absolute() / FILE_NAME  # the process may change its directory
         self.version = FORMAT_VERSION
         """The version of the format that was found."""
         self.closed = False
         self._lock = DirectoryLock(data_dir)
         self.db: sqlite3.Connection
+        self.watched: WatchedFiles
 
     def open(self) -> None:
         self.db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
@@ -66,8 +69,14 @@ class SqliteFile:
             raise self.damaged("its format version is missing")
         self.version = FORMAT_VERSION if empty else version
 
+    def watch(self) -> None:
+        """Call this after the first read, which makes SQLite open its files."""
+        self.watched = WatchedFiles(self.path, self.path.with_name(LOCK_NAME))
+
     def release(self) -> None:
-        """Give the lock back, of a file that could not be used."""
+        """Give the lock back. The database is closed, or could not be used."""
+        if hasattr(self, "watched"):
+            self.watched.close()
         self._lock.release()
 
     def close(self) -> None:
@@ -77,7 +86,7 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise self.explained(error, "close") from error
         finally:
-            self._lock.release()
+            self.release()
 
     # -- errors
 
@@ -105,10 +114,16 @@ class SqliteFile:
                     "everything that it acknowledged is there"
                 )
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return StorageError(f"cannot {doing} {self.path}: another program holds a lock on it ({error})")
+                holder = self.watched.writer() if hasattr(self, "watched") else ""
+                return StorageError(
+                    f"cannot {doing} {self.path}: {holder or 'another program'} holds a lock on it ({error}); end that "
+                    "program and start kohort again: everything that it acknowledged is there"
+                )
             case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
                 return StorageError(f"cannot {doing} {self.path}: {error}; check its permissions and its disk")
             case _:
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_NOMEM:
+                    raise MemoryError from error
                 name = getattr(error, "sqlite_errorname", "unknown code")
                 return StorageError(f"cannot {doing} {self.path}: {error} ({name}); check its disk")
 
