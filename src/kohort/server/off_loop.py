@@ -6,8 +6,9 @@ it runs in a worker process (assignor_worker.py), for which the third thread wai
 task, and killed when an answer takes too long; the next task starts another one. Each thread does its tasks in their
 order.
 
-Every task has an outcome, which arrives as an event. A bug in a thread is raised in the event loop, where it stops the
-process as any bug does; otherwise the group would wait for the outcome for ever.
+Every task has an outcome, which arrives as an event; otherwise the group would wait for it for ever. A task that fails
+for want of the system's means (files, threads) is tried again, with growing pauses and a line in the log. Any other
+error, and one that stays, is raised in the event loop, where it stops the process as any bug does.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from kohort.coordinator.assignors.check import Result, assigned, checked
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Millis, PatternsAsked, PatternsResolved
 from kohort.coordinator.patterns.regex import search
+from kohort.server import log
 from kohort.server.assignor_worker import Answer, Question, read_frame, write_frame
 
 T = TypeVar("T")
+
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Before the second and later attempts of a task; and the first one before another attempt to start a thread."""
 
 
 class OffLoop:
@@ -75,6 +80,8 @@ class OffLoop:
 
     def _failed(self, bug: Exception) -> None:
         def raise_it() -> None:
+            if isinstance(bug, OSError):  # which the loop's handler takes for trouble with the network
+                raise RuntimeError(f"a task outside of the event loop fails: {bug}") from bug
             raise bug
 
         self._in_loop(raise_it)
@@ -94,19 +101,33 @@ class _TaskThread(Generic[T]):
         self._work = work
         self._failed = failed
         self._queue: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
-        self._is_stopped = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
 
     def put(self, shard: int, task: T) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
         self._queue.put((shard, task))
+        if self._thread is None and self._retry is None:
+            self._start()
+
+    def _start(self) -> None:
+        self._retry = None
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("a thread cannot be started", thread=self._name, error=str(error), again_in_s=PAUSES_S[0])
+            self._retry = self._loop.call_later(PAUSES_S[0], self._start)
+        else:
+            self._thread = thread
 
     def stop(self) -> None:
         """Tasks that wait are dropped."""
-        self._is_stopped = True
+        self._stopped.set()
         self._queue.put(None)
+        if self._retry is not None:
+            self._retry.cancel()
 
     def join(self) -> None:
         """Wait for the task under way."""
@@ -114,11 +135,23 @@ class _TaskThread(Generic[T]):
             self._thread.join()
 
     def _run(self) -> None:
-        while (next_one := self._queue.get()) is not None and not self._is_stopped:
+        while (next_one := self._queue.get()) is not None and not self._stopped.is_set():
             try:
-                self._work(*next_one)
+                self._attempt(*next_one)
             except Exception as error:
                 self._failed(error)
+
+    def _attempt(self, shard: int, task: T) -> None:
+        for pause_s in PAUSES_S:
+            try:
+                self._work(shard, task)
+            except OSError as error:
+                log.warning("a task is tried again", thread=self._name, error=str(error), again_in_s=pause_s)
+                if self._stopped.wait(pause_s):
+                    return
+            else:
+                return
+        self._work(shard, task)
 
 
 class _Plugins:
@@ -140,11 +173,11 @@ class _Plugins:
         late = threading.Event()
         timer = threading.Timer(self._timeout_ms / 1000, self._give_up, (process, late))
         timer.daemon = True
-        timer.start()
         try:
+            timer.start()
             write_frame(_pipe(process.stdin), Question(task.assignor, task.spec))
             answer = read_frame(_pipe(process.stdout), Answer)
-        except Exception as error:  # a broken pipe, or bytes that are not an answer
+        except Exception as error:  # a broken pipe, bytes that are not an answer, or no thread for the timer
             answer = None
             why = f"{type(error).__name__}: {error}"
         else:

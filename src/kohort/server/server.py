@@ -69,6 +69,8 @@ class Server:
             await self._turns.control(None)
             for listener in self._listeners:
                 await listener.up()
+            if self._failure.done():
+                raise ConnectionAbortedError("the server has failed")
         except ConnectionAbortedError:
             self._release()
             raise self._failure.result() from None

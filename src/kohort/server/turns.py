@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
 
@@ -229,4 +230,7 @@ class _Writer:
                 self._storage.commit(operations, self._lease)
             except Exception as error:
                 failure = error
-            self._loop.call_soon_threadsafe(then, failure)
+            except BaseException as error:  # the thread must not end, because the turn waits for it
+                failure = RuntimeError(f"the writer thread got {error!r}")
+            with suppress(RuntimeError):  # the loop is closed: the server has stopped
+                self._loop.call_soon_threadsafe(then, failure)

@@ -12,8 +12,8 @@ What may go wrong:
   names the process. When the reader has finished, the file is truncated.
 - The WAL reaches WAL_MAX, a file was deleted or replaced, the database is damaged, or the thread has a bug: the engine
   fails. `failed` gets the error at once, and every later commit raises it.
-- Another program holds the write lock: the log names the process after SLOW_COMMIT_S, and the commit fails after BUSY_MS
-  (sqlite_file.py).
+- Another program holds the write lock: the log names the process after SLOW_COMMIT_S, and the commit fails after
+  BUSY_MS (sqlite_file.py).
 """
 
 from __future__ import annotations
@@ -107,21 +107,23 @@ class Checkpointer:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                asked = self._wake.wait(TICK_S)
-                if self._stopping:
-                    break
-                self._file.watched.check()
-                self._watch_commit()
-                if asked or self._is_due():
-                    self._wake.set()
-                    self._checkpoint()
-                    self._wake.clear()
+                self._look(is_asked=self._wake.wait(TICK_S))
         except Exception as error:
             self._failure = error
             self._wake.set()  # the next commit looks at the failure
             self._failed(error)
         finally:
             self._disconnect()
+
+    def _look(self, *, is_asked: bool) -> None:
+        if self._stopping:
+            return
+        self._file.watched.check()
+        self._watch_commit()
+        if is_asked or self._is_due():
+            self._wake.set()
+            self._checkpoint()
+            self._wake.clear()
 
     def _is_due(self) -> bool:
         if self._pause_s:
@@ -142,7 +144,7 @@ class Checkpointer:
         except sqlite3.Error as error:
             raise self._file.explained(error, "copy the write-ahead log into") from error
         if self._pause_s:
-            self._pause_s = 0.0
+            self._pause_s = self._retry_at = 0.0
             self._log.info("the write-ahead log is copied again", file=self._file.path)
         self._restart_due = frames * PAGE_SIZE >= WAL_LIMIT
         self._watch_size(frames * PAGE_SIZE)
@@ -169,8 +171,10 @@ class Checkpointer:
                 f"the write-ahead log of {self._file.path} has grown to {size} bytes, because it cannot be copied: "
                 f"{why}; start kohort again: everything that it acknowledged is there"
             )
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) or FIRST_PAUSE_S
-        self._retry_at = time.monotonic() + self._pause_s
+        now = time.monotonic()
+        if now >= self._retry_at:  # attempts that commits have asked for come in between
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) or FIRST_PAUSE_S
+            self._retry_at = now + self._pause_s
         self._warn("the write-ahead log cannot be copied", error=why, wal_bytes=size, again_in_s=self._pause_s)
 
     # -- other programs

@@ -16,7 +16,7 @@ between two commits. `log_info` costs no read and is called from the loop.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol
 
 import msgspec
 
@@ -133,13 +133,13 @@ class DamagedBatch(StorageError):
 class Log(Protocol):
     """Where an engine's own thread reports what happens between two calls. A server gives its log."""
 
-    def info(self, name: str, /, **values: object) -> None: ...
-    def warning(self, name: str, /, **values: object) -> None: ...
+    def info(self, name: str, **values: Any) -> None: ...
+    def warning(self, name: str, **values: Any) -> None: ...
 
 
 class NoLog:
-    def info(self, name: str, /, **values: object) -> None: ...
-    def warning(self, name: str, /, **values: object) -> None: ...
+    def info(self, name: str, **values: Any) -> None: ...
+    def warning(self, name: str, **values: Any) -> None: ...
 
 
 class Storage(Protocol):

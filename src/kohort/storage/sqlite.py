@@ -80,7 +80,7 @@ class SqliteStorage:
     in a thread with an error that ends the use of the engine between two commits."""
 
     def __init__(
-        self, data_dir: Path, log: Log | None = None, failed: Callable[[Exception], None] | None = None
+        self, data_dir: Path, log: Log | None = None, failed: Callable[[Exception], None] = lambda error: None
     ) -> None:
         self._file = SqliteFile(Path(data_dir))
         self.path = self._file.path
@@ -93,7 +93,7 @@ class SqliteStorage:
                 self._db = self._file.db
                 try:
                     self._load(wal)
-                    self._checkpointer = Checkpointer(self._file, log or NoLog(), failed or (lambda error: None))
+                    self._checkpointer = Checkpointer(self._file, log or NoLog(), failed)
                 except BaseException:
                     self._db.close()
                     raise

@@ -95,7 +95,9 @@ class KohortServer:
         server = self._server
         self._end(lambda server: server.stop())
         if server is not None and server.failure is not None:
-            raise RuntimeError(f"the server had failed: {server.failure or repr(server.failure)}") from server.failure
+            raise RuntimeError(
+                f"the server had failed: {str(server.failure) or repr(server.failure)}"
+            ) from server.failure
 
     def kill(self) -> None:
         """Stop as on kill -9: break connections, answer nothing. `start` starts it again."""
