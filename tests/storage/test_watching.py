@@ -156,7 +156,7 @@ def replace(path: Path) -> None:
 
 
 HARMS: dict[str, Callable[[Path], object]] = {
-    "the directory is deleted": shutil.rmtree,
+    "the directory is deleted": lambda directory: shutil.rmtree(directory, ignore_errors=True),
     "the directory is moved": lambda directory: directory.rename(directory.with_name("moved")),
     "the database is deleted": lambda directory: (directory / FILE_NAME).unlink(),
     "the database is replaced": lambda directory: replace(directory / FILE_NAME),
@@ -180,6 +180,19 @@ def test_an_idle_engine_notices_too(storage: Watched, harm: Callable[[Path], obj
     harm(storage.path.parent)
     eventually(lambda: storage.failures)
     assert "was deleted or replaced while kohort used it" in str(storage.failures[0])
+
+
+def test_a_log_that_was_deleted_is_never_copied_from_a_new_one(
+    storage: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite creates a missing log when a connection begins to read."""
+    wal = storage.path.with_name(WAL)
+    monkeypatch.setattr(storage._checkpointer, "_is_due", lambda: wal.unlink() or True)  # after the files were checked
+    eventually(lambda: storage.failures)
+    assert "kohort.db-wal was deleted or replaced" in str(storage.failures[0])
+    storage.close()
+    with closing(SqliteStorage(storage.path.parent)) as again:
+        assert again.log_info(LOG) is not None
 
 
 def test_a_log_that_was_deleted_is_saved_at_the_end(storage: Watched) -> None:
