@@ -33,7 +33,7 @@ from kohort.wire.batches import NewRecord
 @pytest.mark.conformance("R4")
 def test_a_server_whose_directory_is_deleted_acknowledges_nothing_more(tmp_path: Path) -> None:
     server = KohortServer(data_dir=tmp_path / "data").start()
-    with Cluster(server.bootstrap_servers) as cluster:
+    with Cluster(server.bootstrap_servers, api_timeout_ms=2_000) as cluster:
         cluster.create_topic("t", 1)
         cluster.produce("t", 0, [NewRecord(b"k", b"before", 1_000)])
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
