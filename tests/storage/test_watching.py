@@ -182,17 +182,17 @@ def test_an_idle_engine_notices_too(storage: Watched, harm: Callable[[Path], obj
     assert "was deleted or replaced while kohort used it" in str(storage.failures[0])
 
 
-def test_a_log_that_was_deleted_is_never_copied_from_a_new_one(
-    storage: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite creates a missing log when a connection begins to read."""
-    wal = storage.path.with_name(WAL)
-    monkeypatch.setattr(storage._checkpointer, "_is_due", lambda: wal.unlink() or True)  # after the files were checked
-    eventually(lambda: storage.failures)
-    assert "kohort.db-wal was deleted or replaced" in str(storage.failures[0])
-    storage.close()
-    with closing(SqliteStorage(storage.path.parent)) as again:
-        assert again.log_info(LOG) is not None
+def test_a_log_that_was_deleted_is_never_copied_from_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite creates a missing log when a connection begins to read, and reads no frame from it."""
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 1 << 30)
+    with closing(Watched(tmp_path)) as storage:
+        storage.write(5)
+        wal = storage.path.with_name(WAL)
+        monkeypatch.setattr(storage._checkpointer, "_is_due", lambda: wal.unlink() or True)  # the files were checked
+        eventually(lambda: storage.failures)
+        assert "kohort.db-wal was deleted or replaced" in str(storage.failures[0])
+    with closing(SqliteStorage(tmp_path)) as again:
+        assert len(again.read(LOG, 0, 1 << 30)) == 5
 
 
 def test_a_log_that_was_deleted_is_saved_at_the_end(storage: Watched) -> None:

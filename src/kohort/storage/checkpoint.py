@@ -154,10 +154,6 @@ class Checkpointer:
             where = f"{self._file.path.as_uri()}?mode=rw"  # which creates no file
             self._db = sqlite3.connect(where, uri=True, isolation_level=None, timeout=RESTART_MS / 1000)
             self._db.execute("PRAGMA synchronous = FULL")
-            # SQLite opens its files with the first read, and creates a WAL that was deleted. A checkpoint of that one
-            # would damage the database.
-            self._db.execute("PRAGMA schema_version").fetchone()
-            self._file.watched.check()
         return self._db
 
     def _disconnect(self) -> None:
