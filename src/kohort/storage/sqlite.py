@@ -197,7 +197,7 @@ class SqliteStorage:
                 if rows:
                     self._db.executemany(INSERT_GATHERED, rows)
                 self._db.execute("COMMIT")
-                self._file.watched.check_data()
+                self._file.watched.check_database()
                 written = self._new_bytes + sum(len(data) for _, data in rows)
                 pages = 2 + len(rows) + len(changed) + (self._next_data_id - before)
                 self._checkpointer.after_commit(self._db, written + pages * PAGE_SIZE)
