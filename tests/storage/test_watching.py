@@ -238,7 +238,7 @@ def test_a_reader_that_holds_the_log_is_named_and_the_log_shrinks_when_it_ends(s
     storage.write()
     with other_program(storage.path.parent, "BEGIN; SELECT count(*) FROM logs") as reader:
         storage.write(40)
-        eventually(lambda: storage.heard("another program reads") or not NAMES_THE_PROCESS)
+        eventually(lambda: storage.heard("another program reads"))
         size = storage.path.with_name(WAL).stat().st_size
         assert size > 1_500_000
         if NAMES_THE_PROCESS:

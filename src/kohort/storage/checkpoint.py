@@ -190,10 +190,10 @@ class Checkpointer:
                 f"{reader or 'another program'} reads the database in one long transaction; end that program and start "
                 "kohort again: everything that it acknowledged is there"
             )
-        if reader:
+        if reader or pending > 4 * WAL_LIMIT:
             self._warn(
-                "another program reads the database, and its write-ahead log grows until it ends",
-                process=reader,
+                "another program reads the database, and the write-ahead log grows until it ends",
+                process=reader or "unknown",
                 wal_bytes=pending,
                 stops_at_bytes=WAL_MAX,
             )
