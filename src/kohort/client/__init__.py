@@ -16,6 +16,7 @@ backoff         pauses between attempts
 cluster         Cluster: the blocking client that has a method for each call
 errors          what can go wrong between a client and a cluster
 metadata        what a client knows of a cluster: brokers, topics, partitions
+settings        rules about settings that members of groups share
 """
 
 from __future__ import annotations
@@ -24,24 +25,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.client.admin.explanations import NoJournal
+    from kohort.client.concurrency.program import run_program
     from kohort.client.consumer.blocking import BlockingGroupConsumer
     from kohort.client.consumer.consumer import GroupConsumer
     from kohort.client.coordination.blocking import BlockingCoordinator
+    from kohort.client.coordination.blocking_election import BlockingElection, BlockingTerm, blocking_lead
+    from kohort.client.coordination.blocking_sharding import BlockingSharding, blocking_shards
     from kohort.client.coordination.coordinator import NO_GENERATION, Coordinator, Generation, JoinedMember
     from kohort.client.coordination.election import Election, Term, lead
     from kohort.client.coordination.sharding import Shard, Sharding, shards
+    from kohort.client.coordination.token_topic import Overtaken
     from kohort.client.coordination.tokens import GroupToken, LastingToken, Token
-    from kohort.client.errors import AuthenticationFailed, Closed, KafkaError, Misuse, NotOwned, ServerError
+    from kohort.client.errors import (
+        AuthenticationFailed,
+        BadAnswer,
+        Closed,
+        ConnectionFailed,
+        KafkaError,
+        Misuse,
+        NotOwned,
+        ServerError,
+        TimedOut,
+        Unreachable,
+        UnsupportedVersion,
+    )
     from kohort.client.security.security import Security
+    from kohort.wire.errors import ErrorCode
 
 __all__ = [
     "NO_GENERATION",
     "AuthenticationFailed",
+    "BadAnswer",
     "BlockingCoordinator",
+    "BlockingElection",
     "BlockingGroupConsumer",
+    "BlockingSharding",
+    "BlockingTerm",
     "Closed",
+    "ConnectionFailed",
     "Coordinator",
     "Election",
+    "ErrorCode",
     "Generation",
     "GroupConsumer",
     "GroupToken",
@@ -49,26 +74,55 @@ __all__ = [
     "KafkaError",
     "LastingToken",
     "Misuse",
+    "NoJournal",
     "NotOwned",
+    "Overtaken",
     "Security",
     "ServerError",
     "Shard",
     "Sharding",
     "Term",
+    "TimedOut",
     "Token",
+    "Unreachable",
+    "UnsupportedVersion",
+    "blocking_lead",
+    "blocking_shards",
     "lead",
+    "run_program",
     "shards",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("AuthenticationFailed", "Closed", "KafkaError", "Misuse", "NotOwned", "ServerError"), "errors"),
+    **dict.fromkeys(
+        (
+            "AuthenticationFailed",
+            "BadAnswer",
+            "Closed",
+            "ConnectionFailed",
+            "ErrorCode",
+            "KafkaError",
+            "Misuse",
+            "NotOwned",
+            "ServerError",
+            "TimedOut",
+            "Unreachable",
+            "UnsupportedVersion",
+        ),
+        "errors",
+    ),
+    **dict.fromkeys(("BlockingElection", "BlockingTerm", "blocking_lead"), "coordination.blocking_election"),
+    **dict.fromkeys(("BlockingSharding", "blocking_shards"), "coordination.blocking_sharding"),
     **dict.fromkeys(("Election", "Term", "lead"), "coordination.election"),
     **dict.fromkeys(("GroupToken", "LastingToken", "Token"), "coordination.tokens"),
     **dict.fromkeys(("Shard", "Sharding", "shards"), "coordination.sharding"),
     "BlockingCoordinator": "coordination.blocking",
     "BlockingGroupConsumer": "consumer.blocking",
     "GroupConsumer": "consumer.consumer",
+    "NoJournal": "admin.explanations",
+    "Overtaken": "coordination.token_topic",
     "Security": "security.security",
+    "run_program": "concurrency.program",
 }
 
 

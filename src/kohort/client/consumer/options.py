@@ -15,6 +15,7 @@ from kohort.client.consumer.ownership import Ownership, Wanted
 from kohort.client.membership.classic import Settings
 from kohort.client.membership.consumer import ConsumerSettings
 from kohort.client.security.security import Security
+from kohort.client.settings import heartbeat_interval, refuse_unknown
 
 GroupProtocol = Literal["auto", "classic", "consumer"]
 
@@ -40,7 +41,7 @@ class ConsumerOptions(TypedDict, total=False):
     rebalance_timeout_ms: int
     """300,000: how long `on_revoked` may take. Kafka's consumers call it max.poll.interval.ms."""
     heartbeat_interval_ms: int
-    """3,000, with the classic protocol."""
+    """3,000, or a third of a session below 9,000; with the classic protocol."""
     metadata_max_age_ms: int
     """300,000: how often to look for new topics and partitions with the classic protocol, where the server does not.
     For a missing topic that is subscribed to by name, the group's leader looks every `retry_backoff_max_ms`."""
@@ -63,7 +64,6 @@ DEFAULTS: ConsumerOptions = {
     "group_remote_assignor": None,
     "session_timeout_ms": 45_000,
     "rebalance_timeout_ms": 300_000,
-    "heartbeat_interval_ms": 3_000,
     "metadata_max_age_ms": 300_000,
     "request_timeout_ms": 30_000,
     "api_timeout_ms": 60_000,
@@ -79,14 +79,13 @@ def checked(group_id: str, options: ConsumerOptions) -> ConsumerOptions:
     """The options with defaults for those that are missing. Raises ValueError, TypeError."""
     if not group_id:
         raise ValueError("the group id is empty")
-    unknown = sorted(set(options) - set(DEFAULTS))
-    if unknown:
-        raise TypeError(f"unknown settings of a consumer: {', '.join(unknown)}")
+    refuse_unknown("consumer", options, ConsumerOptions.__annotations__)
     merged: ConsumerOptions = {**DEFAULTS, **options}
     if merged["group_protocol"] not in PROTOCOLS:
         raise ValueError(f"group_protocol is {merged['group_protocol']!r}; it takes {', '.join(PROTOCOLS)}")
-    if not 0 < merged["heartbeat_interval_ms"] < merged["session_timeout_ms"]:
-        raise ValueError("heartbeat_interval_ms must be above 0 and below session_timeout_ms")
+    merged["heartbeat_interval_ms"] = heartbeat_interval(
+        merged.get("heartbeat_interval_ms"), merged["session_timeout_ms"]
+    )
     merged["security"] = Security.of(merged["security"])
     classic_ownership(group_id, merged)
     return merged

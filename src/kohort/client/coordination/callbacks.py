@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from inspect import Parameter, signature
+from typing import Any, ClassVar, Never
 
 from kohort.client.coordination.callback_order import Complete, Divide, Generation, Join, Prepare, Step
 from kohort.client.coordination.session import Session
 from kohort.client.membership.classic import Settings
 from kohort.client.security.security import Security
+from kohort.client.settings import heartbeat_interval, refuse_unknown
 from kohort.client.wire.discovery import Discovery
 
 
@@ -29,7 +31,7 @@ class JoinedMember:
 
 
 class Callbacks(ABC):
-    """See `Coordinator`. Raises ValueError for impossible settings."""
+    """See `Coordinator`. Raises ValueError for impossible settings, TypeError for unknown ones."""
 
     protocol_type: ClassVar[str] = ""
     """The kind of group. Members of another kind cannot join (error 23). Kafka's consumers have `consumer`."""
@@ -43,20 +45,21 @@ class Callbacks(ABC):
         group_instance_id: str | None = None,
         session_timeout_ms: int = 45_000,
         rebalance_timeout_ms: int = 300_000,
-        heartbeat_interval_ms: int = 3_000,
+        heartbeat_interval_ms: int | None = None,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
         bootstrap_timeout_ms: int = 10_000,
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
         security: Security | Mapping[str, str] | None = None,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            refuse_unknown(type(self).__name__, unknown, SETTINGS)
         if not group_id:
             raise ValueError("the group id is empty")
         if not self.protocol_type:
             raise ValueError(f"{type(self).__name__} has no protocol_type")
-        if not 0 < heartbeat_interval_ms < session_timeout_ms:
-            raise ValueError("heartbeat_interval_ms must be above 0 and below session_timeout_ms")
         settings = Settings(
             group_id,
             (),
@@ -64,7 +67,7 @@ class Callbacks(ABC):
             instance_id=group_instance_id,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            heartbeat_interval_ms=heartbeat_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval(heartbeat_interval_ms, session_timeout_ms),
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
@@ -189,3 +192,22 @@ class Callbacks(ABC):
                 arguments = (new.generation_id, new.member_id, new.protocol, bytes(new.assignment))
                 return self.on_join_complete, arguments
         raise AssertionError(step)
+
+
+_PARAMETERS = signature(Callbacks.__init__).parameters
+SETTINGS = frozenset(name for name in _PARAMETERS if _PARAMETERS[name].kind is Parameter.KEYWORD_ONLY)
+"""The settings of a coordinator."""
+
+FIXED = frozenset({"group_instance_id", "rebalance_timeout_ms"})
+"""The settings of a coordinator that `lead` and `shards` choose themselves."""
+
+SESSION_TIMEOUT_MS = 10_000
+"""The default session of leaders and workers: after this time, others take over what a dead one had."""
+
+
+def check_settings(call: str, settings: Mapping[str, Any], others: Iterable[str]) -> None:
+    """Check the `settings` of a call that makes a coordinator; `others` are its parameters besides. Raises ValueError,
+    TypeError."""
+    for name in sorted(FIXED & settings.keys()):
+        raise ValueError(f"{call}: {name} cannot be chosen")
+    refuse_unknown(call, settings, (SETTINGS - FIXED) | {"session_timeout_ms", *others})

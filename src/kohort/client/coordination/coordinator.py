@@ -57,10 +57,11 @@ class Coordinator(Callbacks):
 
     `group_instance_id` makes a static member (KIP-345): it keeps its place when it is closed and comes back within the
     session. The timeouts are Kafka's, in milliseconds. A member without an accepted heartbeat for `session_timeout_ms`
-    is removed. All members have `rebalance_timeout_ms` to come back when the group rebalances. `bootstrap_timeout_ms`
-    limits the first contact, because a cluster that never answers is most often a wrong address; a cluster that has
-    answered once is waited for. `security` are security properties in Kafka's names, or a `Security`. Raises
-    ValueError for impossible settings.
+    is removed; `heartbeat_interval_ms` is 3,000 by default, or a third of a session below 9,000. All members have
+    `rebalance_timeout_ms` to come back when the group rebalances. `bootstrap_timeout_ms` limits the first contact,
+    because a cluster that never answers is most often a wrong address; a cluster that has answered once is waited for.
+    `security` are security properties in Kafka's names, or a `Security`. Raises
+    ValueError for impossible settings, TypeError for unknown ones.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None

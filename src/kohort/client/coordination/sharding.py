@@ -27,15 +27,15 @@ import inspect
 import json
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from kohort.client.coordination.callbacks import JoinedMember
+from kohort.client.coordination.callbacks import SESSION_TIMEOUT_MS, JoinedMember, check_settings
 from kohort.client.coordination.coordinator import Coordinator
 from kohort.client.coordination.held_items import HeldItems
 from kohort.client.coordination.item_assignment import Worker, divide
-from kohort.client.coordination.lease import LeaseWatch, outlast
+from kohort.client.coordination.lease import Leased, LeaseWatch, outlast, started
 from kohort.client.coordination.tokens import Token, of_generation
 from kohort.client.errors import BadAnswer, Misuse
 from kohort.wire.embedded import SHARDS_PROTOCOL
@@ -53,30 +53,20 @@ GATHER_S = 0.2
 log = logging.getLogger("kohort.client")
 
 
-class Shard:
+class Shard(Leased):
     """An item of this worker, for as long as the worker owns it. Belongs to the event loop of its sharding."""
 
     def __init__(self, sharding: Sharding, item: str, token: Token) -> None:
+        super().__init__(sharding)
         self.item = item
         self.token = token
         """The fencing token, larger than that of every earlier owner of the item; its type says how far that goes."""
-        self._sharding = sharding
-        self._over = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<shard {self.item!r}, token {self.token}{'' if self.valid else ', over'}>"
 
-    @property
-    def valid(self) -> bool:
-        """Whether the worker owns the item at this instant, by the clock. Check it before each effect."""
-        return not self._over.is_set() and self._sharding.lease_left_ms > 0
 
-    async def ended(self) -> None:
-        """Returns when the item is to be given up, or is lost."""
-        await self._over.wait()
-
-
-Work = Callable[[Shard], Coroutine[Any, Any, None]]
+Work = Callable[[Shard], Awaitable[Any]]
 
 
 class Sharding(Coordinator):
@@ -116,13 +106,23 @@ class Sharding(Coordinator):
         self._work: Work | None = None
         self._failure: asyncio.Future[None] | None = None
 
+    def __repr__(self) -> str:
+        if self._closed:
+            state = "closed"
+        elif self._work is None:
+            state = "not running"
+        else:
+            state = f"{len(self.shards)} items"
+        return f"<sharding of {self.group_id!r}, {state}>"
+
     @property
     def shards(self) -> Mapping[str, Shard]:
         """The shards that this worker owns now, by item."""
         return {item: shard for item, shard in self._shards.items() if shard.valid}
 
     async def run(self, work: Work) -> None:
-        """Take part: `work(shard)` runs in a task of its own for each item, for as long as the worker owns the item.
+        """Take part: the coroutine `work(shard)` runs in a task of its own for each item, for as long as the worker
+        owns the item.
 
         When an item is given up or lost, its task is cancelled. If `work` returns, the worker still owns the item.
         `run` lasts until it is cancelled or raises: the exception of a task; the error that ended the membership, like
@@ -235,7 +235,7 @@ class Sharding(Coordinator):
         if before is not None:
             await outlast(before)
         if shard.valid and self._work is not None:
-            await self._work(shard)
+            await started(self._work, shard)
         await shard.ended()
 
     def _ended(self, shard: Shard, task: asyncio.Task[None]) -> None:
@@ -251,7 +251,7 @@ class Sharding(Coordinator):
     def _cancel(self, item: str) -> None:
         shard = self._shards.pop(item, None)
         if shard is not None:
-            shard._over.set()
+            shard._end()
         if item in self._tasks:
             self._tasks[item].cancel()
         elif self._held.released(item):
@@ -278,7 +278,7 @@ def shards(
     *,
     capacity: float = 1.0,
     refresh_ms: int = 10_000,
-    session_timeout_ms: int = 10_000,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
     **settings: Any,
 ) -> Sharding:
     """A worker of a group that divides items among its members; use it in `async with`.
@@ -290,8 +290,7 @@ def shards(
     `session_timeout_ms`, those of a worker that leaves at once. `settings` are those of `Coordinator`, except for
     `rebalance_timeout_ms` and `group_instance_id`, as with `lead`. Raises ValueError, TypeError.
     """
-    for name in {"group_instance_id", "rebalance_timeout_ms"} & settings.keys():
-        raise ValueError(f"shards: {name} cannot be chosen")
+    check_settings("shards", settings, ("capacity", "refresh_ms"))
     return Sharding(
         bootstrap_servers,
         group_id,
