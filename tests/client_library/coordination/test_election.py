@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
 from recording_coordinator import Recording
 from running_tasks import running, until
 
-from kohort.client import Closed, Election, GroupToken, LastingToken, Misuse, ServerError, Shard, Term, lead, shards
+from kohort.client import (
+    Closed,
+    Election,
+    GroupToken,
+    LastingToken,
+    Misuse,
+    ServerError,
+    Shard,
+    Term,
+    Unreachable,
+    blocking_lead,
+    blocking_shards,
+    lead,
+    shards,
+)
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
+from kohort.client.coordination.election import PAUSE_S, RESIGNED, elect
 from kohort.testing import KohortServer, ManualClock
 
 
@@ -127,9 +143,9 @@ async def test_work_that_ends_or_fails_and_the_end_of_the_election(servers: str,
 
     async with lead(servers, unique) as election:
         term = await elected(election)
-        assert await term.run(asyncio.sleep(0)) is True
+        assert await term.run(asyncio.sleep(0), keep_term=True) is True
         with pytest.raises(LookupError):
-            await term.run(fails())
+            await term.run(fails(), keep_term=True)
         assert term.valid
         waiting = asyncio.create_task(elected(election))  # a term is given once
         await asyncio.sleep(0.05)
@@ -137,6 +153,133 @@ async def test_work_that_ends_or_fails_and_the_end_of_the_election(servers: str,
     with pytest.raises(Closed, match=f"group {unique}: the election is over"):
         await waiting
     assert await term.run(fails()) is False, "work begins in a term that is over"
+
+
+@pytest.mark.parametrize("how", ["returns", "fails", "is cancelled", "resigns"])
+async def test_work_that_ends_makes_room_for_another_candidate(servers: str, unique: str, how: str) -> None:
+    async def work(term: Term[Any]) -> None:
+        match how:
+            case "fails":
+                raise LookupError
+            case "is cancelled":
+                await asyncio.Event().wait()
+            case "resigns":
+                term.resign()
+                assert not term.valid
+                await asyncio.Event().wait()
+
+    async with lead(servers, unique) as first, lead(servers, unique) as second:
+        others = {first: second, second: first}
+        async with asyncio.timeout(30):
+            waiting = {asyncio.create_task(elected(one)): one for one in others}
+            [done], pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+        leader, token = waiting[done], done.result().token
+        term = done.result()
+        await until(lambda: others[leader].leader_id == leader.member_id)
+        for _ in range(3):  # in turn
+            running_work = asyncio.create_task(term.run(work))
+            if how == "is cancelled":
+                await asyncio.sleep(0)
+                running_work.cancel()
+            await asyncio.wait((running_work,))
+            assert not term.valid
+            leader = others[leader]
+            term = await elected(leader)
+            assert term.token > token
+            token = term.token
+
+
+async def test_the_only_candidate_leads_again_after_a_pause(servers: str, unique: str) -> None:
+    async with lead(servers, unique) as election:
+        term = await elected(election)
+        term.resign()
+        began = asyncio.get_running_loop().time()
+        assert (await elected(election)).token > term.token
+        assert asyncio.get_running_loop().time() - began >= PAUSE_S
+        term.resign()  # of a term that is over: without effect
+        assert election.term is not None
+
+
+async def test_a_resignation_during_a_rebalance_counts(servers: str, unique: str) -> None:
+    """The leader's claim of the round under way was made before it resigned."""
+    async with lead(servers, unique) as first:
+        term = await elected(first)
+        joined = first.metadata
+
+        def metadata() -> Any:
+            claim = joined()
+            term.resign()
+            return claim
+
+        first.metadata = metadata  # type: ignore[method-assign]
+        async with lead(servers, unique) as second:
+            assert (await asyncio.wait_for(elected(second), 30)).token > term.token
+
+
+async def test_a_function_gets_the_term(servers: str, unique: str) -> None:
+    got: list[Any] = []
+
+    async def work(term: Term[Any]) -> None:
+        got.append(term)
+
+    def plain(_: Any) -> None:
+        pass
+
+    async with lead(servers, unique) as election:
+        term = await elected(election)
+        assert await term.run(work, keep_term=True) is True
+        assert await term.run(lambda term: work(term), keep_term=True) is True
+        assert await term.run(lambda term: asyncio.ensure_future(work(term)), keep_term=True) is True
+        assert got == [term] * 3
+        with pytest.raises(TypeError, match="the work plain is no coroutine function"):
+            await term.run(plain, keep_term=True)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="await ended"):
+            term.wait_ended()
+        waiting = asyncio.create_task(asyncio.to_thread(term.wait_ended, 20_000))
+        assert await asyncio.to_thread(term.wait_ended, 10) is False
+        term.resign()
+        assert await waiting is True
+
+
+async def test_reprs(servers: str, unique: str) -> None:
+    first, second = lead(servers, unique), lead(servers, unique)
+    assert repr(first) == f"<election of {unique!r}, not begun>"
+    async with first:
+        term = await elected(first)
+        assert repr(term) == f"<term of {unique!r}, token {term.token}>"
+        assert repr(first) == f"<election of {unique!r}, leads with token {term.token}>"
+        async with second:
+            await until(lambda: second.leader_id != "")
+            assert repr(second) == f"<election of {unique!r}, led by {first.member_id!r}>"
+    assert repr(first) == f"<election of {unique!r}, closed>"
+    assert repr(term) == f"<term of {unique!r}, token {term.token}, over>"
+
+
+async def test_a_short_session_is_enough_of_a_setting(servers: str, unique: str) -> None:
+    """The interval of the heartbeats follows from the session."""
+    for session, interval in ((3_000, 1_000), (10_000, 3_000), (45_000, 3_000)):
+        assert lead(servers, unique, session_timeout_ms=session)._settings.heartbeat_interval_ms == interval
+    async with lead(servers, unique, session_timeout_ms=3_000) as election:
+        assert (await elected(election)).valid
+
+
+def test_the_same_default_session_everywhere() -> None:
+    calls = (lead, shards, blocking_lead, blocking_shards)
+    assert {inspect.signature(call).parameters["session_timeout_ms"].default for call in calls} == {10_000}
+
+
+async def test_a_candidacy_that_fails_is_logged(unique: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with lead("localhost:1", unique, bootstrap_timeout_ms=50) as election:
+        assert election.failure is None
+        with pytest.raises(Unreachable):
+            await elected(election)
+        assert isinstance(election.failure, Unreachable)
+        assert repr(election) == f"<election of {unique!r}, failed>"
+    assert [record.getMessage()[:60] for record in caplog.records if record.levelname == "ERROR"] == [
+        f"group {unique}: this process is no candidate any more: cannot reach the cluster: localhost:1"[:60]
+    ]
 
 
 async def test_a_task_cancelled_while_its_work_ends_stays_cancelled(servers: str, unique: str) -> None:
@@ -233,6 +376,10 @@ async def test_misuse(servers: str, unique: str) -> None:
     for name, value in (("group_instance_id", "i"), ("rebalance_timeout_ms", 1)):
         with pytest.raises(ValueError, match=name):
             lead(servers, unique, **{name: value})
+    with pytest.raises(TypeError, match=r"lead: unknown setting session_timeout; did you mean session_timeout_ms\?"):
+        lead(servers, unique, session_timeout=3)
+    with pytest.raises(TypeError, match="lead: unknown setting leder; it takes bootstrap_timeout_ms, client_id"):
+        lead(servers, unique, leder="me")
     outside = lead(servers, unique)
     assert outside.lasting_generations is False
     with pytest.raises(Misuse, match="async with"):
@@ -242,3 +389,16 @@ async def test_misuse(servers: str, unique: str) -> None:
         async with lead(servers, unique) as election:
             with pytest.raises(ServerError, match="kohort-election"):
                 await elected(election)
+
+
+def test_who_is_elected() -> None:
+    def claims(**numbers: int) -> dict[str, bytes]:
+        return {name: number.to_bytes(8, "big", signed=True) for name, number in numbers.items()}
+
+    for claimed, elected in (
+        (claims(a=-1, b=7, c=-1), b"b"),
+        (claims(a=-1, b=-1), b"a"),
+        (claims(a=RESIGNED, b=-1), b"b"),
+        (claims(a=RESIGNED), b"a"),
+    ):
+        assert set(elect(claimed).values()) == {elected}

@@ -194,6 +194,24 @@ async def test_items_of_a_round_before_run_are_worked_on(servers: str, unique: s
     assert fleet.busy == 0
 
 
+async def test_plain_work_and_reprs(servers: str, unique: str) -> None:
+    def plain(_: Any) -> None:
+        pass
+
+    sharding = shards(servers, unique, ["a"])
+    assert repr(sharding) == f"<sharding of {unique!r}, not running>"
+    async with sharding:
+        with pytest.raises(TypeError, match="the work plain is no coroutine function; for plain functions"):
+            await sharding.run(plain)  # type: ignore[arg-type]
+        async with running(sharding.run(lambda shard: shard.ended())):
+            await until(lambda: "a" in sharding.shards)
+            assert repr(sharding) == f"<sharding of {unique!r}, 1 items>"
+            shard = sharding.shards["a"]
+            assert await asyncio.to_thread(shard.wait_ended, 10) is False
+        assert await asyncio.to_thread(shard.wait_ended) is True
+    assert repr(sharding) == f"<sharding of {unique!r}, closed>"
+
+
 async def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
     names = [f"https://www.example.org/sites/{n}/index.html" for n in range(10_000)]
     async with (
@@ -217,6 +235,8 @@ async def test_ten_thousand_items_fit(servers: str, unique: str) -> None:
         (["a"], {"capacity": 0}, ValueError, "capacity is 0"),
         (["a"], {"refresh_ms": 0}, ValueError, "refresh_ms is 0"),
         (["a"], {"group_instance_id": "i"}, ValueError, "group_instance_id cannot be chosen"),
+        (["a"], {"capacty": 2}, TypeError, "shards: unknown setting capacty; did you mean capacity?"),
+        (["a"], {"heartbeat_interval_ms": 10_000}, ValueError, "must be above 0 and below the session"),
     ],
 )
 def test_impossible_settings(items: Any, settings: dict[str, Any], error: type[Exception], match: str) -> None:

@@ -58,7 +58,7 @@ class BlockingSharding(BlockingMember[Sharding]):
             thread = threading.current_thread()
             self._working.add(thread)
             try:
-                result = work(shard)
+                result = work(shard) if shard.valid else None  # lost while the thread started
             finally:
                 self._working.discard(thread)
             if inspect.iscoroutine(result):
