@@ -3,6 +3,8 @@
     kohort serve                                      # or any Kafka cluster
     python cron_once.py --every 60                    # on every machine; stop and kill them as you like
 
+A process that is stopped by Ctrl-C or SIGTERM leaves the group, and another one leads at once.
+
 One process leads and runs the job. The effect and the record that the job was done are one transaction. The transaction
 first compares the leader's token with the largest one in the database: so a leader that was suspended, and does not
 know that another one leads, is refused. SQLite stands for the database that your fleet shares.
@@ -16,7 +18,7 @@ import os
 import sqlite3
 import time
 
-from kohort.client import KafkaError, Term, lead
+from kohort.client import KafkaError, Term, lead, run_program
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS fence (one INTEGER PRIMARY KEY CHECK (one = 1), token INTEGER NOT NULL);
@@ -63,7 +65,6 @@ async def main() -> None:
         given.group,
         token_topic="fencing-tokens",  # not used by kohort, whose generations are never used twice
         session_timeout_ms=given.session,
-        heartbeat_interval_ms=given.session // 4,
     ) as election:
         async for term in election:
             await term.run(run_slots(term, database, given.every))
@@ -71,7 +72,7 @@ async def main() -> None:
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main())
+        run_program(main())
     except KafkaError as error:
         raise SystemExit(str(error)) from None
     except KeyboardInterrupt:

@@ -12,14 +12,12 @@ stop and every start is a rebalance of all workers.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from kohort.client import Coordinator, JoinedMember, KafkaError
+from kohort.client import Coordinator, JoinedMember, KafkaError, run_program
 
 PARTS = [f"part-{n}" for n in range(12)]
 
@@ -40,17 +38,12 @@ class Worker(Coordinator):
 
 async def work(given: argparse.Namespace) -> None:
     instance = None if given.dynamic else f"worker-{given.worker}"
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with Worker(
         given.servers, given.group, group_instance_id=instance, session_timeout_ms=30_000, heartbeat_interval_ms=1_000
     ) as worker:
-        stopping = asyncio.create_task(stop.wait())
-        while not stop.is_set():
+        while True:
             await worker.ensure_active_group()
-            rejoining = asyncio.create_task(worker.wait_for_rejoin())
-            await asyncio.wait((rejoining, stopping), return_when=asyncio.FIRST_COMPLETED)
-            rejoining.cancel()
+            await worker.wait_for_rejoin()
 
 
 class Process:
@@ -110,7 +103,7 @@ def main() -> None:
         deploy(given)
     else:
         try:
-            asyncio.run(work(given))
+            run_program(work(given))  # until SIGTERM
         except KafkaError as error:
             raise SystemExit(str(error)) from None
 

@@ -5,7 +5,8 @@
 
 The sites are in a database, so that they can change while the crawlers run; a large site weighs more than a small one.
 A crawler writes its results with its token for the site: the database refuses a crawler that was suspended and does not
-know that the site has another crawler. SQLite stands for the database that your fleet shares.
+know that the site has another crawler. A crawler that is stopped by Ctrl-C or SIGTERM leaves the group, and its sites
+move at once. SQLite stands for the database that your fleet shares.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 import os
 import sqlite3
 
-from kohort.client import KafkaError, Shard, shards
+from kohort.client import KafkaError, Shard, run_program, shards
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS sites (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, token INTEGER NOT NULL DEFAULT 0);
@@ -72,14 +73,13 @@ async def main() -> None:
         crawler.sites,
         refresh_ms=int(given.every * 1000),
         session_timeout_ms=given.session,
-        heartbeat_interval_ms=given.session // 4,
     ) as sharding:
         await sharding.run(crawler.crawl)
 
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main())
+        run_program(main())
     except KafkaError as error:
         raise SystemExit(str(error)) from None
     except KeyboardInterrupt:

@@ -13,9 +13,11 @@ def programs(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
-def definitions(page: str, servers: str) -> dict[str, Any]:
-    """What the page's only program defines, with `servers` as its address."""
-    [program] = programs(page)
+def definitions(page: str, servers: str, number: int = 1, of: int = 1) -> dict[str, Any]:
+    """What a program of the page defines, with `servers` as its address. The page has `of` programs."""
+    found_programs = programs(page)
+    assert len(found_programs) == of
+    program = found_programs[number - 1]
     found: dict[str, Any] = {"__name__": "page"}
     exec(program.replace("127.0.0.1:9092", servers), found)
     return found

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from running_tasks import wait_until
 
+from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -70,7 +71,7 @@ def test_cron_once(servers: str, tmp_path: Path) -> None:
     with fleet_of("cron_once.py", *options) as fleet:
         for _ in range(3):
             fleet.start()
-        for how in (signal.SIGKILL, signal.SIGINT):
+        for how in (signal.SIGKILL, signal.SIGTERM):
             # The process that ran the last slots is stopped; another one continues.
             wait_until(lambda: len(rows(book, "SELECT slot FROM runs")) >= 3, "three slots")
             leader = rows(book, "SELECT process FROM runs ORDER BY slot DESC LIMIT 1")[0][0]
@@ -114,6 +115,23 @@ def test_sharded_crawlers(servers: str, tmp_path: Path) -> None:
         assert owners.setdefault((site, token), process) == process, "two crawlers at one token"
         assert token >= newest.get(site, 0)
         newest[site] = token
+
+
+@pytest.mark.parametrize("example", ["cron_once.py", "sharded_crawlers.py"])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_process_leaves_its_group(servers: str, tmp_path: Path, example: str, how: int) -> None:
+    """The session is longer than the test: the group is empty only if the process has left it."""
+    options = ("--servers", servers, "--database", str(tmp_path / "book"), "--group", "g", "--session", "300000")
+    with Cluster(servers) as cluster, fleet_of(example, *options) as fleet:
+        process = fleet.start()
+
+        def state() -> str:
+            return cluster.describe_groups(["g"])["g"].state
+
+        wait_until(lambda: state() == "Stable", "the group has a member")
+        fleet.stop(process, how)
+        assert state() in ("Empty", "Dead")
+        assert fleet.processes[process].returncode == 0
 
 
 @pytest.mark.parametrize(("options", "rebalances"), [([], range(1)), (["--dynamic"], range(3, 7))])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from running_tasks import wait_until
 
-from kohort.client import BlockingTerm, Closed, Misuse, ServerError, blocking_lead
+from kohort.client import BlockingTerm, Closed, Misuse, ServerError, Unreachable, blocking_lead
 from kohort.client.cluster import Cluster
 
 QUICK = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 100}
@@ -150,6 +150,17 @@ def test_misuse_and_failures(servers: str, unique: str) -> None:
             refused.next_term()
         assert isinstance(refused.failure, ServerError)
         assert refused.term is None
+
+
+def test_a_failure_that_no_call_waits_for_is_logged(unique: str, caplog: pytest.LogCaptureFixture) -> None:
+    with blocking_lead("localhost:1", unique, bootstrap_timeout_ms=50) as election:
+        with pytest.raises(Unreachable):
+            election.next_term()
+        assert caplog.messages == []
+    with blocking_lead("localhost:1", unique, bootstrap_timeout_ms=50) as election:
+        wait_until(lambda: election.failure is not None)
+    [message] = caplog.messages
+    assert message.startswith(f"group {unique}: this process is no candidate any more: cannot reach the cluster")
 
 
 PROGRAM = """

@@ -42,4 +42,9 @@ def run_program(main: Coroutine[Any, Any, T]) -> T | None:
                 return None
             raise
 
-    return asyncio.run(program())
+    former = signal.getsignal(signal.SIGTERM)
+    try:
+        return asyncio.run(program())
+    finally:
+        if former is not None:  # a handler that C code has installed cannot be restored
+            signal.signal(signal.SIGTERM, former)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ from kohort.client.coordination.callbacks import SESSION_TIMEOUT_MS, check_setti
 from kohort.client.coordination.election import AnyToken, Election, Term
 from kohort.client.coordination.tokens import GroupToken, LastingToken
 from kohort.client.errors import Closed, Misuse
+
+log = logging.getLogger("kohort.client")
 
 
 class BlockingTerm(Generic[AnyToken]):
@@ -110,7 +113,7 @@ class BlockingElection(BlockingMember[Election[AnyToken]], Generic[AnyToken]):
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that ended this candidacy, also in the log; None while it lasts."""
+        """The error that ended this candidacy; None while it lasts. It is logged if no call waits for a term."""
         return self._inner.failure
 
     def next_term(self, timeout_ms: int | None = None) -> BlockingTerm[AnyToken] | None:
@@ -140,6 +143,13 @@ class BlockingElection(BlockingMember[Election[AnyToken]], Generic[AnyToken]):
 
     async def _begin(self) -> None:
         await self._inner.__aenter__()
+        assert self._inner._task is not None
+        self._inner._task.add_done_callback(self._stopped)
+
+    def _stopped(self, _: object) -> None:
+        failure = self._inner.failure
+        if failure is not None and self._thread is not None and not self._thread.waiting:  # else `next_term` raises it
+            log.error("group %s: this process is no candidate any more: %s", self.group_id, failure)
 
     async def _leave(self) -> None:
         await self._inner.__aexit__()

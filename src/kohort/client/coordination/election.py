@@ -198,7 +198,7 @@ class Election(Coordinator, Generic[AnyToken]):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self._task = asyncio.create_task(self._take_part())
-        self._task.add_done_callback(self._stopped)
+        self._task.add_done_callback(lambda _: self._end())
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -278,11 +278,6 @@ class Election(Coordinator, Generic[AnyToken]):
         if term is not None:
             term._end()
         self._change.set()
-
-    def _stopped(self, task: asyncio.Task[None]) -> None:
-        self._end()
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            log.error("group %s: this process is no candidate any more: %s", self.group_id, failure)
 
 
 def elect(metadata: Mapping[str, bytes]) -> dict[str, bytes]:
