@@ -78,6 +78,10 @@ LIBRARY_BUGS = {
     "a candidate that leads is not elected again": bug(
         ("simulator of candidate",), (ELECTION, "max(claims, key=claims.__getitem__)", "min(claims)")
     ),
+    "a candidate that has resigned is elected before the others": bug(
+        ("tests/client_library/coordination/test_election.py::test_who_is_elected",),
+        (ELECTION, "RESIGNED = -2", "RESIGNED = 0"),
+    ),
     "items that a worker is giving up are not claimed": bug(
         (f"{ASSIGNMENT_TEST}test_holdings_keep_their_token_and_give_up_first", "simulator of sharer"),
         (HELD, "claims = self.held | self.ending", "claims = dict(self.held)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from running_tasks import wait_until
 
-from kohort.client import BlockingTerm, Closed, Misuse, ServerError, Unreachable, blocking_lead
+from kohort.client import BlockingTerm, Closed, Misuse, ServerError, Unreachable, blocking_lead, lead
 from kohort.client.cluster import Cluster
 
 QUICK = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 100}
@@ -161,6 +162,48 @@ def test_a_failure_that_no_call_waits_for_is_logged(unique: str, caplog: pytest.
         wait_until(lambda: election.failure is not None)
     [message] = caplog.messages
     assert message.startswith(f"group {unique}: this process is no candidate any more: cannot reach the cluster")
+
+
+async def test_both_kinds_of_candidates_share_a_group(servers: str, unique: str) -> None:
+    async with lead(servers, unique, heartbeat_interval_ms=100) as first:
+        term = await first.next_term()
+        with blocking_lead(servers, unique, **QUICK) as second:
+            assert await asyncio.to_thread(second.next_term, 50) is None
+            term.resign()
+            later = await asyncio.to_thread(second.next_term)
+            assert later is not None
+            assert later.token > term.token
+            await asyncio.to_thread(later.resign)
+            assert (await first.next_term()).token > later.token
+            await asyncio.to_thread(second.close)
+
+
+FORKED = """
+import os, sys
+from kohort.client import Misuse, blocking_lead
+
+with blocking_lead(sys.argv[1], sys.argv[2]) as election:
+    term = election.next_term()
+    child = os.fork()
+    if child == 0:
+        for call in (election.next_term, election.start, election.close, term.resign):
+            try:
+                call()
+            except Misuse as misuse:
+                print(misuse, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("valid" if term.valid else "over")
+"""
+
+
+def test_a_forked_child_is_refused(servers: str, unique: str) -> None:
+    command = [sys.executable, "-c", FORKED, servers, unique]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    refused = "this member belongs to the process that forked this one"
+    assert ran.stdout.splitlines() == [f"{call}: {refused}" for call in ("next_term", "start", "close", "resign")] + [
+        "valid"
+    ]
 
 
 PROGRAM = """

@@ -176,3 +176,23 @@ def test_an_interrupt_ends_the_work(servers: str, unique: str) -> None:
         assert not sharding.shards
     finally:
         signal.signal(signal.SIGUSR1, former)
+
+
+def test_a_signal_handler_may_close(servers: str, unique: str) -> None:
+    fleet = Fleet(servers, unique)
+    sharding = fleet.make()
+    former = signal.signal(signal.SIGUSR1, lambda *_: sharding.close())
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        wait_until(lambda: fleet.busy == 6)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with sharding, pytest.raises(Closed):
+            sharding.run(fleet.work)
+        assert fleet.busy == 0
+    finally:
+        signal.signal(signal.SIGUSR1, former)

@@ -33,7 +33,7 @@ class LoopThread:
         """How many calls of `run` wait now."""
         self._at_exit = at_exit
         self._pid = os.getpid()
-        self._gate = threading.Lock()
+        self._gate = threading.RLock()  # a signal handler may run while its thread holds it
         """Held to begin a call of `run`, to count it, and to end."""
         self._ended = False
         self._loop = asyncio.new_event_loop()
