@@ -39,6 +39,7 @@ from kohort.broker.start import replay, write_first_records
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import (
     Arrived,
+    BrokerPresence,
     Closed,
     ConnectionId,
     Disconnect,
@@ -153,6 +154,9 @@ class Broker:
             self._answer_fetch(wait)
         for event in arrived:
             self._take(event)
+        if state.absent:
+            moves.take_over(state)
+            self._settle()
         state.groups.tell_topics()
         if not self._stopping:
             self._serve_deadlines()
@@ -213,6 +217,8 @@ class Broker:
             case MoveGroup():
                 moves.move_group(self._state, event.group, event.to_broker)
                 self._settle()
+            case BrokerPresence():
+                moves.set_presence(self._state, event.broker_id, event.present)
             case TaskDone():
                 self._state.ask(event.shard, event.event)
                 self._settle()

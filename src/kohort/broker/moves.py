@@ -7,7 +7,7 @@ shard's coordinator is the leader of its partition of `__consumer_offsets`, as i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState
@@ -33,15 +33,55 @@ def move_partitions(state: BrokerState, topic: Topic, leaders: Mapping[int, int]
     for index, broker in leaders.items():
         assignments[index] = led_by(assignments[index], broker)
     state.topics.change(topic, assignments=assignments)
-    state.fetch_waits.wake(tuple(topic.log_key(index) for index in leaders))
-    if topic.name == OFFSETS_TOPIC:
-        for index in leaders:
-            state.ask(index, Unloaded())
-            state.ask(index, Loaded())
+    _leaders_changed(state, topic, leaders)
 
 
 def move_group(state: BrokerState, group_id: str, to_broker: int) -> None:
     move_partition(state, OFFSETS_TOPIC, state.shard_of(group_id), to_broker)
+
+
+def set_presence(state: BrokerState, broker_id: int, present: bool) -> None:
+    """A broker goes away or is back; `take_over` has to follow.
+
+    Raises ValueError for an unknown broker, and for the last one that is present."""
+    if broker_id not in state.node_by_id:
+        raise ValueError(f"there is no broker {broker_id}")
+    absent = state.absent - {broker_id} if present else state.absent | {broker_id}
+    if len(absent) == len(state.nodes):
+        raise ValueError(f"no other broker can take over from broker {broker_id}")
+    state.absent = absent
+
+
+def take_over(state: BrokerState) -> None:
+    """Brokers that are present lead what absent brokers lead."""
+    for topic, moved in replace_absent_leaders(state):
+        _leaders_changed(state, topic, moved)
+
+
+def replace_absent_leaders(state: BrokerState) -> list[tuple[Topic, list[int]]]:
+    """Give each partition without a present leader its next replica as the leader, or else any broker.
+
+    Returns the topics with the indexes of these partitions."""
+    changed_topics = []
+    present = [node.id for node in state.present_nodes]
+    for topic in list(state.catalog.topics.values()):
+        moved = [index for index, assignment in enumerate(topic.partitions) if assignment.leader not in present]
+        if not moved:
+            continue
+        assignments = list(topic.partitions)
+        for index in moved:
+            replicas = [replica for replica in assignments[index].replicas if replica in present]
+            assignments[index] = led_by(assignments[index], replicas[0] if replicas else present[index % len(present)])
+        changed_topics.append((state.topics.change(topic, assignments=assignments), moved))
+    return changed_topics
+
+
+def _leaders_changed(state: BrokerState, topic: Topic, partitions: Iterable[int]) -> None:
+    state.fetch_waits.wake(tuple(topic.log_key(partition) for partition in partitions))
+    if topic.name == OFFSETS_TOPIC:
+        for partition in partitions:
+            state.ask(partition, Unloaded())
+            state.ask(partition, Loaded())
 
 
 def led_by(assignment: PartitionAssignment, leader: int) -> PartitionAssignment:

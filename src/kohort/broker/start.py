@@ -11,7 +11,7 @@ import base64
 from collections.abc import Iterator
 
 from kohort.broker.journal.topic import create_journal_topic, read_journal
-from kohort.broker.moves import led_by
+from kohort.broker.moves import replace_absent_leaders
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
 from kohort.coordinator.events import GroupConfigsChanged, Loaded, Record
@@ -108,7 +108,7 @@ def write_first_records(state: BrokerState) -> None:
     """The operations of the first turn; none on an ordinary restart."""
     if not state.catalog.offsets_partitions:
         _found_cluster(state)
-    _replace_absent_leaders(state)
+    replace_absent_leaders(state)  # after a restart with fewer brokers
     state.groups.tell_topics(at_start=True)
     for group_id, configs in state.catalog.group_configs.items():
         state.ask(state.shard_of(group_id), GroupConfigsChanged(group_id, configs))
@@ -125,17 +125,3 @@ def _found_cluster(state: BrokerState) -> None:
         create_journal_topic(state)
     for index in range(count):
         state.groups.add(index)
-
-
-def _replace_absent_leaders(state: BrokerState) -> None:
-    """After a restart with fewer brokers, those that are left lead all partitions."""
-    for topic in list(state.catalog.topics.values()):
-        if all(assignment.leader in state.node_by_id for assignment in topic.partitions):
-            continue
-        assignments = []
-        for index, assignment in enumerate(topic.partitions):
-            if assignment.leader not in state.node_by_id:
-                present = [replica for replica in assignment.replicas if replica in state.node_by_id]
-                assignment = led_by(assignment, present[0] if present else state.nodes[index % len(state.nodes)].id)
-            assignments.append(assignment)
-        state.topics.change(topic, assignments=assignments)

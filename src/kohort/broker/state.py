@@ -50,6 +50,8 @@ class BrokerState:
         self.storage = storage
         self.nodes = tuple(nodes)
         self.node_by_id = {node.id: node for node in self.nodes}
+        self.absent: frozenset[int] = frozenset()
+        """The brokers that are away (`moves.set_presence`). Soft state: after a restart, all are present."""
         self.random = random
         self.assignors = assignors
         self.advertised_apis: tuple[Any, ...] = ()
@@ -75,7 +77,12 @@ class BrokerState:
 
     @property
     def controller_id(self) -> int:
-        return self.nodes[0].id
+        return self.present_nodes[0].id
+
+    @property
+    def present_nodes(self) -> tuple[Node, ...]:
+        """The brokers that clients may learn of."""
+        return tuple(node for node in self.nodes if node.id not in self.absent) if self.absent else self.nodes
 
     def topic(self, name: str) -> Topic | None:
         return self.catalog.topics.get(name)

@@ -57,6 +57,16 @@ class MoveGroup(msgspec.Struct, frozen=True, gc=False):
     to_broker: int
 
 
+class BrokerPresence(msgspec.Struct, frozen=True, gc=False):
+    """A broker of this process goes away or is back (a control of tests).
+
+    While it is away, others lead its partitions and groups, and Metadata does not list it. A broker that is back leads
+    nothing until something is moved to it or created."""
+
+    broker_id: int
+    present: bool
+
+
 class TaskDone(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a task that an earlier turn handed out."""
 
@@ -68,7 +78,7 @@ class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
-Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | TaskDone | Shutdown
+Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | BrokerPresence | TaskDone | Shutdown
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):

@@ -17,7 +17,7 @@ from typing import cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
-from kohort.broker.turn import MoveGroup, MovePartition, Shutdown
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
 from kohort.config import Address, Config, addresses, check
 from kohort.server import log
 from kohort.server.assignor_plugins import serving
@@ -156,20 +156,29 @@ class Server:
         """Make another broker the group's coordinator (and that of all groups of the same shard)."""
         await self._turns.control(MoveGroup(group, to_broker), lambda: self._check_broker(to_broker))
 
-    async def listener_down(self, broker_id: int) -> None:
-        """Close a broker's listener and its connections. The broker stays the leader of its partitions."""
+    async def listener_down(self, broker_id: int, *, failover: bool = False) -> None:
+        """Close a broker's listener and its connections.
+
+        With `failover` the other brokers take over its partitions and groups, and clients do not learn of it any more;
+        without, it stays the leader. Raises ValueError for an unknown broker, and if no other one can take over."""
         self._check_broker(broker_id)
+        if failover and self._broker.state.absent | {broker_id} >= self._broker.state.node_by_id.keys():
+            raise ValueError(f"no other broker can take over from broker {broker_id}")
         self._listeners[broker_id - self.config.broker_id].down()
         for connection in self._connections.of_broker(broker_id):
             connection.abort()
         # The end of a connection reaches the broker in a turn. The caller wants all connections gone.
         while self._connections.of_broker(broker_id):
             await asyncio.sleep(0)
+        if failover:
+            await self._turns.control(BrokerPresence(broker_id, present=False))
 
     async def listener_up(self, broker_id: int) -> None:
         """Listen on the same address again."""
         self._check_broker(broker_id)
         await self._listeners[broker_id - self.config.broker_id].up()
+        if broker_id in self._broker.state.absent:
+            await self._turns.control(BrokerPresence(broker_id, present=True))
 
     def _check_broker(self, broker_id: int) -> None:
         if not 0 <= broker_id - self.config.broker_id < self.config.brokers:

@@ -3,19 +3,26 @@
     from kohort.testing import KohortServer
 
     with KohortServer(brokers=3) as server:
-        producer = Producer({"bootstrap.servers": server.bootstrap_servers})
+        server.create_topic("orders", partitions=6)
+        server.produce("orders", "one", "two")
+        consumer = Consumer(server.client_config("billing"))
+        ...
+        server.wait_stable("billing", members=1)
+        assert server.lag("billing") == 0
         server.move_group("billing", to_broker=2)      # clients meet NOT_COORDINATOR
-        server.stop_broker(1)                          # one listener goes down
-        server.start_broker(1)                         # and comes back on the same port
+        server.stop_broker(1, failover=True)           # another broker takes over
+        server.start_broker(1)                         # back on the same port
         server.restart()                               # the whole server, with its data
 
 `KohortServer(clock=ManualClock())` runs on a clock that the test advances: sessions end without waiting.
 
 With pytest there is nothing to set up: the package brings the fixtures `kohort_server` and `kohort_server_factory`.
 
-    server  `KohortServer`
-    clock   `ManualClock`
-    plugin  the pytest fixtures
+    server            `KohortServer`
+    calls             what it does as a client: records, lag, waiting for a group
+    clock             `ManualClock`
+    plugin            the pytest fixtures, and the section in the report of a failed test
+    rebalance_report  the text of that section
 """
 
 from __future__ import annotations

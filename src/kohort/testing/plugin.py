@@ -8,11 +8,15 @@
 
 For a server that several tests share, write your own fixture: `with KohortServer() as server: yield server`.
 The plugin imports the server when a test uses it, so it does not slow down the start of pytest.
+
+The report of a failed test has a section with the rebalances of its groups, for each server that still runs then,
+whichever fixture started it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,33 @@ import pytest
 
 if TYPE_CHECKING:
     from kohort.testing.server import KohortServer
+
+BEGAN = pytest.StashKey[dict["KohortServer", int]]()
+"""The clocks of the servers that ran when the test began."""
+SECTION = "kohort: rebalances of the groups on"
+
+
+def _running() -> list[KohortServer]:
+    server = sys.modules.get("kohort.testing.server")  # imported by the tests that use it
+    return [] if server is None else sorted(server.running, key=lambda one: one.bootstrap_servers)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[BEGAN] = {server: server.now_ms() for server in _running()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and (running := _running()):
+        from kohort.testing.rebalance_report import told
+
+        began = item.stash.get(BEGAN, {})
+        for server in running:
+            if text := told(server, began.get(server, 0)):
+                report.sections.append((f"{SECTION} {server.bootstrap_servers}", text))
+    return report
 
 
 @pytest.fixture

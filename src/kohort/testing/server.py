@@ -1,8 +1,9 @@
 """A server in a thread of the test's process, with an event loop of its own. Call its methods from any thread.
 
-It has Kafka's defaults with three exceptions: it keeps its data in memory, listens on free ports of 127.0.0.1, and no
-rebalance waits for more members (group.initial.rebalance.delay.ms=0, group.storm.rebalance.delay.ms=0). Tests whose
-members die need a shorter group_min_session_timeout_ms than Kafka's six seconds, or a `ManualClock`.
+It has Kafka's defaults with these exceptions: it keeps its data in memory, listens on free ports of 127.0.0.1, no
+rebalance waits for more members (group.initial.rebalance.delay.ms=0, group.storm.rebalance.delay.ms=0), and consumer
+groups have short intervals (QUICK_CONSUMER_GROUPS). Tests whose members die need a shorter
+group_min_session_timeout_ms than Kafka's six seconds, or a `ManualClock`.
 """
 
 from __future__ import annotations
@@ -11,20 +12,33 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
+from kohort.client.admin.groups import GroupDescription
+from kohort.client.cluster import BROKER_DEFAULT, Cluster
 from kohort.config import Config, check, with_values
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
+from kohort.testing import calls
 from kohort.testing.clock import ManualClock
 
 _T = TypeVar("_T")
 
 START_S = 20.0
 STOP_S = 10.0
+CALL_MS = 15_000
+"""How long a call as a client is retried."""
+HEARTBEAT_MS = 100
+"""The interval of members in quick groups."""
+QUICK_CONSUMER_GROUPS = {"heartbeat_interval_ms": HEARTBEAT_MS, "assignment_interval_ms": 0}
+"""Settings of consumer groups, and their least values, unless the test sets one of the two."""
+
+running: set[KohortServer] = set()
+"""The servers of this process that run now, for the pytest plugin."""
 
 
 class KohortServer:
@@ -43,6 +57,10 @@ class KohortServer:
         settings.setdefault("listeners", "127.0.0.1:0")
         settings.setdefault("group_initial_rebalance_delay_ms", 0)
         settings.setdefault("group_storm_rebalance_delay_ms", 0)
+        for what, value in QUICK_CONSUMER_GROUPS.items():
+            names = f"group_consumer_{what}", f"group_consumer_min_{what}"
+            if not settings.keys() & set(names):
+                settings |= dict.fromkeys(names, value)
         self._config = check(Config(data_dir=os.fspath(data_dir), **settings))
         self._clock = clock
         self._memory: MemoryStorage | None = None
@@ -70,6 +88,7 @@ class KohortServer:
             self._thread = None
             raise
         self._server = server
+        running.add(self)
         # The server keeps these ports over restarts.
         self._config = with_values(self._config, listeners=",".join(map(str, server.addresses)))
         return self
@@ -116,6 +135,7 @@ class KohortServer:
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
+        running.discard(self)
         try:
             self._call(how(server))
         finally:
@@ -149,6 +169,87 @@ class KohortServer:
     def data_dir(self) -> Path | None:
         return Path(self._config.data_dir) if self._config.data_dir else None
 
+    def client_config(
+        self, group: str | None = None, *, group_protocol: Literal["classic", "consumer"] = "classic"
+    ) -> dict[str, str | int]:
+        """Settings of a client of this server, in the names of Java and librdkafka (confluent-kafka).
+
+        With `group`, the settings of a consumer that reads the topics from their start. In the classic protocol its
+        heartbeats are frequent, so that it learns at once of a rebalance; in the consumer protocol the server chooses
+        the interval.
+        """
+        settings: dict[str, str | int] = {"bootstrap.servers": self.bootstrap_servers}
+        if group is None:
+            return settings
+        settings |= {"group.id": group, "auto.offset.reset": "earliest"}
+        if group_protocol == "consumer":
+            return settings | {"group.protocol": "consumer"}
+        return settings | {"heartbeat.interval.ms": HEARTBEAT_MS}
+
+    # -- topics, records, groups
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = BROKER_DEFAULT,
+        *,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; -1 means the server's own number. Raises ServerError, as TOPIC_ALREADY_EXISTS."""
+        with self._cluster() as cluster:
+            cluster.create_topic(name, partitions, replication_factor, configs)
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+    ) -> list[tuple[int, int]]:
+        """Append a record for each value. Returns the partition and the offset of each, in their order.
+
+        The topic is created if it is missing, unless `auto_create_topics_enable` is False. Records go to `partition`,
+        or to the partition of the `key` as in Java, or one by one to all partitions, beginning with 0. Texts are
+        encoded in UTF-8. Raises ValueError for a missing topic or partition, and ServerError.
+        """
+        with self._cluster() as cluster:
+            return calls.produce(cluster, topic, values, key, partition, self.now_ms())
+
+    def lag(self, group: str, topic: str | None = None) -> int:
+        """How many records the group has not committed, in all partitions that it commits or subscribes to.
+
+        All records of a partition without a committed offset count. With `topic`, only that topic's partitions, also
+        before the group exists. Raises ValueError if the group has no offsets and no subscribed topics, because 0
+        would be wrong then.
+        """
+        with self._cluster() as cluster:
+            return calls.lag(cluster, group, topic)
+
+    def wait_stable(
+        self,
+        group: str,
+        members: int | None = None,
+        *,
+        timeout_s: float = 10.0,
+        poll: Callable[[], object] | None = None,
+    ) -> GroupDescription:
+        """Wait until every member has its whole assignment; with `members`, and the group has exactly that many.
+
+        Returns the group with its members and their partitions. `poll` is called again and again meanwhile, for
+        clients that take part in a rebalance only in a call of their own. Raises TimeoutError, which names the
+        members that the group waits for.
+        """
+        with self._cluster() as cluster:
+            return calls.wait_stable(cluster, group, members, timeout_s, poll)
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self.bootstrap_servers, client_id="kohort-testing", api_timeout_ms=CALL_MS)
+
+    def now_ms(self) -> int:
+        """The server's time, in milliseconds since 1970."""
+        return self._clock.now() if self._clock is not None else time.time_ns() // 1_000_000
+
     # -- failovers
 
     def move_partition(self, topic: str, partition: int, to_broker: int) -> None:
@@ -159,12 +260,17 @@ class KohortServer:
         """Make another broker the coordinator of a group and its whole shard; clients get NOT_COORDINATOR."""
         self._call(self._running.move_group(group, to_broker))
 
-    def stop_broker(self, broker_id: int) -> None:
-        """Close one broker's listener and break its connections. The broker stays leader and coordinator."""
-        self._call(self._running.listener_down(broker_id))
+    def stop_broker(self, broker_id: int, *, failover: bool = False) -> None:
+        """Close one broker's listener and break its connections.
+
+        The broker stays leader and coordinator, as one that is cut off from its clients. With `failover` the other
+        brokers take over its partitions and groups, and Metadata does not list it: as in a cluster that has noticed
+        that a broker died. Raises ValueError for an unknown broker, and if no other broker can take over.
+        """
+        self._call(self._running.listener_down(broker_id, failover=failover))
 
     def start_broker(self, broker_id: int) -> None:
-        """Open its listener again, on the same port."""
+        """Open its listener again, on the same port. After a failover, partitions and groups stay where they are."""
         self._call(self._running.listener_up(broker_id))
 
     @property

@@ -126,7 +126,7 @@ def describe_cluster(
         controller_id=state.controller_id,
         brokers=tuple(
             DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in state.nodes
+            for node in state.present_nodes
         ),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

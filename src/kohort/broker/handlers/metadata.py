@@ -43,7 +43,7 @@ def metadata(state: BrokerState, request: MetadataRequest, context: RequestConte
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in state.nodes
+            for node in state.present_nodes
         ),
         cluster_id=state.catalog.cluster_id,
         controller_id=state.controller_id,

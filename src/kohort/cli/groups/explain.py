@@ -74,7 +74,7 @@ def _follow(cluster: Cluster, explanation: GroupExplanation) -> None:
                 seen.add(key)
                 _show([Line(""), *story_lines(story, names)])
         before, running = running, _phase(explanation)
-        if running != before and (lines := _rebalance(explanation)):
+        if running != before and (lines := rebalance_of(explanation)):
             _show([Line(""), *lines])
         sys.stdout.flush()
 
@@ -90,7 +90,7 @@ def _print(explanation: GroupExplanation, asked: int) -> None:
     for story in explanation.stories:
         if story.get("outcome"):
             lines += [Line(""), *story_lines(story, names)]
-    if rebalance := _rebalance(explanation):
+    if rebalance := rebalance_of(explanation):
         lines += [Line(""), *rebalance]
     if owners := _owners(explanation, names):
         lines += [Line(""), *owners]
@@ -121,7 +121,7 @@ def _summary(explanation: GroupExplanation, asked: int) -> Line:
     return Line(f"{group.group_id}: {', '.join(parts)}")
 
 
-def _rebalance(explanation: GroupExplanation) -> list[Line]:
+def rebalance_of(explanation: GroupExplanation) -> list[Line]:
     """The running rebalance: the head of its story, and the members that it waits for."""
     if explanation.status is None:
         return []
