@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from kohort.cli.commands import COMMANDS, app
 from kohort.cli.connect import complete_topics
+from kohort.cli.option_objects import choice
 
 WRONG = [
     ["nonsense"],
@@ -21,6 +23,9 @@ WRONG = [
     ["topics", "list", "-o", "yaml"],
     ["topics", "list", "-b", "host:port"],
     ["topics", "list", "-b", ""],
+    ["topics", "list", "-b", "http://localhost:9092"],
+    ["groups", "list", "--state", "Stabel"],
+    ["groups", "list", "--type", "modern"],
     ["groups", "describe"],
     ["groups", "describe", "g", "--members", "--state"],
     ["groups", "describe", "g", "--verbose"],
@@ -44,6 +49,58 @@ def test_wrong_usage(arguments: list[str]) -> None:
     assert "Error: " in result.stderr
     options = [word for word in arguments if word.startswith("-")]
     assert not options or any(option in result.stderr for option in options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["-o", "yaml"], "'yaml' is not one of table, json"),
+        (["-o", "jsn"], "'jsn' is not one of table, json; did you mean json?"),
+        (["--state", "Stabel"], "did you mean Stable?"),
+        (["--state", "empt"], "did you mean Empty?"),
+        (
+            ["--type", "consumers"],
+            "is not one of classic, consumer, share, streams; did you mean consumer?",
+        ),
+        (
+            ["-b", "http://a:1/b"],
+            "'http://a:1/b'; expected HOST:PORT without a scheme, such as a:1",
+        ),
+    ],
+)
+def test_a_wrong_value_is_one_line(arguments: list[str], told: str) -> None:
+    result = CliRunner().invoke(app, ["groups", "list", *arguments])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.endswith(f"{told}\n")
+
+
+def test_a_missing_argument_shows_the_usage() -> None:
+    assert "Usage: " in CliRunner().invoke(app, ["topics", "create"]).stderr
+
+
+def test_choices_in_any_case_and_completed() -> None:
+    parse, complete = choice(["Stable", "Empty"]).values()
+    assert [parse("stable"), parse("EMPTY")] == ["Stable", "Empty"]
+    assert complete("s") == ["Stable"]
+
+
+def test_the_port_of_a_web_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        result = CliRunner().invoke(app, ["topics", "list", "-b", f"127.0.0.1:{server.getsockname()[1]}"])
+        thread.join()
+    assert result.exit_code == 3
+    assert "answered in HTTP: this is the port of a web server" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,19 @@ def test_a_data_directory_in_use(tmp_path: Path) -> None:
 def test_a_file_that_is_no_data_directory_or_no_database(tmp_path: Path) -> None:
     file = tmp_path / "kohort.db"
     file.write_bytes(b"not a database at all " * 1000)
-    for directory in (file, tmp_path):
-        assert str(file) in refused(74, "--data-dir", str(directory), *ANYWHERE)
+    assert str(file) in refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
+    for below in (file, file / "data"):
+        line = refused(2, "--data-dir", str(below), *ANYWHERE)
+        assert f"{file} is a file" in line
+        assert "data.dir" in line
+
+
+def test_a_directory_with_the_files_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    line = refused(2, "--data-dir", str(tmp_path), *ANYWHERE)
+    assert str(tmp_path) in line
+    assert "notes.txt" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"], "nothing is added"
 
 
 def with_data(directory: Path) -> Path:

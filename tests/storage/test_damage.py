@@ -30,6 +30,7 @@ from kohort.storage.protocol import (
     StorageError,
     StoredBatch,
     Trim,
+    WrongDirectory,
 )
 from kohort.storage.sqlite import SqliteStorage
 from kohort.storage.sqlite_file import FILE_NAME
@@ -142,6 +143,30 @@ def test_a_database_of_another_program(tmp_path: Path) -> None:
         SqliteStorage(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["a.txt"], r"files that are not kohort's \(a\.txt\); choose an empty or a new one"),
+        (["e", "d", "c", "b", "a"], r"\(a, b, c and 2 more\)"),
+        (["meta.properties", "orders-0"], "Apache Kafka's data"),
+    ],
+)
+def test_a_directory_of_something_else(tmp_path: Path, names: list[str], told: str) -> None:
+    for name in names:
+        (tmp_path / name).write_text("")
+    with pytest.raises(WrongDirectory, match=told):
+        SqliteStorage(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_files_beside_the_data_and_of_an_empty_file_system(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / ".keep").write_text("")
+    SqliteStorage(tmp_path).close()
+    (tmp_path / "notes.txt").write_text("")
+    SqliteStorage(tmp_path).close()
+
+
 def test_a_newer_format(tmp_path: Path) -> None:
     SqliteStorage(tmp_path).close()
     alter(tmp_path, "PRAGMA user_version = 99")
@@ -204,9 +229,11 @@ def test_a_directory_serves_one_process(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot use the data directory"):
-        SqliteStorage(tmp_path / "file" / "data")
+    file = tmp_path / "file"
+    file.write_text("")
+    for directory in (file, file / "data"):
+        with pytest.raises(WrongDirectory, match=f"cannot use the data directory {directory}: {file} is a file"):
+            SqliteStorage(directory)
 
 
 def test_a_full_disk_stops_writes_and_loses_nothing(tmp_path: Path) -> None:

@@ -46,6 +46,15 @@ class LazyGroup(TyperGroup):
             command = load(name)
         return name, command, rest
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # A wrong value needs no usage: one line names the option, the value and what it takes.
+            if type(error) is typer.BadParameter:  # and no MissingParameter
+                error.ctx = None
+            raise
+
 
 def load(name: str) -> Any:
     """Import a sub-command. Its app may be a group of commands or a single one."""

@@ -1,7 +1,11 @@
-"""The typer app of every command. A command may take dataclasses whose fields are options, as commands share them."""
+"""The typer app of every command. A command may take dataclasses whose fields are options, as commands share them.
+
+Options that take one of a few words have them from `choice`.
+"""
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -36,6 +40,23 @@ def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=[flag])
         found[left] = right
     return found
+
+
+def choice(words: Sequence[str]) -> dict[str, Any]:
+    """Arguments of `typer.Option` for an option that takes one of `words`, in any case; completes them too."""
+
+    def parse(given: str) -> str:
+        for word in words:
+            if word.lower() == given.lower():
+                return word
+        near = difflib.get_close_matches(given.lower(), [word.lower() for word in words], n=1)
+        hint = [f"; did you mean {word}?" for word in words if [word.lower()] == near]
+        raise typer.BadParameter(f"{given!r} is not one of {', '.join(words)}{''.join(hint)}")
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.lower().startswith(incomplete.lower())]
+
+    return {"parser": parse, "autocompletion": complete}
 
 
 def _with_option_objects(command: Callable[..., None]) -> Callable[..., None]:

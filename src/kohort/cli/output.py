@@ -18,6 +18,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from kohort.cli.option_objects import choice
+
 NOTHING = "-"
 GAP = "  "
 SHORTEST = 8
@@ -29,7 +31,12 @@ class Format(StrEnum):
     JSON = "json"
 
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people or JSON for programs.")]
+Output = Annotated[
+    Format,
+    typer.Option(
+        "--output", "-o", metavar="table|json", help="A table for people or JSON for programs.", **choice([*Format])
+    ),
+]
 
 Cell = str | int | None
 T = TypeVar("T")

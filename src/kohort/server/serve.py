@@ -23,7 +23,7 @@ from importlib import import_module
 from kohort import compiled
 from kohort.config import Address, Config, ConfigError
 from kohort.server import log, open_files
-from kohort.server.server import ListenFailed, Server, StorageError
+from kohort.server.server import ListenFailed, Server, StorageError, WrongDirectory
 
 STOPPED = 0
 BAD_SETTING = 2
@@ -132,12 +132,12 @@ def _listed(addresses: list[Address]) -> str:
 def _explain(error: Exception) -> int:
     """Write to stderr what ended the server. Returns the exit code."""
     match error:
+        case ConfigError() | WrongDirectory():
+            code = BAD_SETTING
         case StorageError():
             code = STORAGE_FAILED
         case ListenFailed():
             code = CANNOT_LISTEN
-        case ConfigError():
-            code = BAD_SETTING
         case MemoryError() | OSError(errno=errno.ENOMEM):
             code = OUT_OF_RESOURCES
             error = RuntimeError(

@@ -28,7 +28,7 @@ from kohort.server.listeners import Listener, ListenFailed, advertised
 from kohort.server.off_loop import OffLoop
 from kohort.server.turns import TurnLoop
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import Storage, StorageError
+from kohort.storage.protocol import Storage, StorageError, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
 FLUSH_S = 3.0
@@ -57,7 +57,7 @@ class Server:
     # -- start
 
     async def start(self) -> None:
-        """Raises StorageError, ListenFailed, ConfigError; then nothing is left open."""
+        """Raises StorageError, WrongDirectory, ListenFailed, ConfigError; then nothing is left open."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unexpected)
         self._failure = loop.create_future()
@@ -254,4 +254,4 @@ def open_storage(config: Config, failed: Callable[[Exception], None]) -> Storage
     return SqliteStorage(Path(config.data_dir).expanduser(), log, failed)
 
 
-__all__ = ["ListenFailed", "Server", "StorageError", "open_storage"]
+__all__ = ["ListenFailed", "Server", "StorageError", "WrongDirectory", "open_storage"]

@@ -10,12 +10,18 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from kohort.storage.protocol import StorageError
+from kohort.storage.protocol import StorageError, WrongDirectory
 
 if os.name == "posix":
     import fcntl
 
 LOCK_NAME = "kohort.lock"
+OUR_FILES = "kohort."
+"""Their names begin with this."""
+NO_DATA = ("lost+found",)
+"""Found in directories that are empty otherwise, besides names that begin with a dot."""
+NAMED = 3
+"""Foreign files that an error names."""
 
 _WAL_HEADER = struct.Struct(">IIIIIIII")
 _FRAME_HEADER = struct.Struct(">IIIIII")
@@ -27,10 +33,11 @@ _EXAMINED_FRAMES = 512
 
 
 class DirectoryLock:
-    """Creates `directory` and locks it for this process. Raises StorageError."""
+    """Creates `directory` and locks it for this process. Raises StorageError, WrongDirectory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        check_files(directory)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._file: int | None = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -62,6 +69,25 @@ class DirectoryLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def check_files(directory: Path) -> None:
+    """Raises WrongDirectory for a file, and for a directory that is in use for something else than kohort's data."""
+    try:
+        names = sorted(os.listdir(directory))
+    except NotADirectoryError:
+        file = next(path for path in (directory, *directory.parents) if path.exists())
+        raise WrongDirectory(
+            f"cannot use the data directory {directory}: {file} is a file; choose another data.dir"
+        ) from None
+    except OSError:
+        return  # it is missing, or the attempt to use it says what is wrong
+    foreign = [name for name in names if not name.startswith(".") and name not in NO_DATA]
+    if not foreign or any(name.startswith(OUR_FILES) for name in foreign):
+        return
+    named = ", ".join(foreign[:NAMED]) + (f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else "")
+    owner = "Apache Kafka's data" if "meta.properties" in foreign else f"files that are not kohort's ({named})"
+    raise WrongDirectory(f"the data directory {directory} holds {owner}; choose an empty or a new one as data.dir")
 
 
 class WalFrames:

@@ -119,6 +119,10 @@ class StorageError(Exception):
     """The data cannot be used (locked, damaged, of a newer format), or a write failed. The text says what to do."""
 
 
+class WrongDirectory(StorageError):
+    """The data directory is a file, or holds the files of something else: a wrong setting. Nothing was written."""
+
+
 class Fenced(StorageError):
     """Another writer has acquired the lease. Nothing of the commit was done, and the engine must stop."""
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kohort.storage.directory import LOCK_NAME, DirectoryLock
-from kohort.storage.protocol import StorageError
+from kohort.storage.protocol import StorageError, WrongDirectory
 from kohort.storage.sqlite_format import APPLICATION_ID, FORMAT_VERSION, GATHERED_SCHEMA, PAGE_SIZE, SCHEMA
 from kohort.storage.watched_files import WatchedFiles
 
@@ -44,7 +44,7 @@ class SqliteFile:
         empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
         if not empty or version or application:
             if application != APPLICATION_ID:
-                raise StorageError(
+                raise WrongDirectory(
                     f"{self.path} is a database of another program, not of kohort; choose another data.dir"
                 )
             if version > FORMAT_VERSION:

@@ -18,7 +18,7 @@ from kohort.cli.groups.assign import assign
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.timeline import REBALANCING
-from kohort.cli.option_objects import App
+from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
     Cell,
     Column,
@@ -36,6 +36,10 @@ from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Node, TopicPartition
+
+STATES = ("Stable", "Empty", *REBALANCING, "Dead", "NotReady")
+TYPES = ("classic", "consumer", "share", "streams")
+"""Kafka's, also those that kohort's groups never have: the command works with any cluster."""
 
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 app.command("explain")(explain)
@@ -67,10 +71,16 @@ class PartitionLag:
 @app.command("list")
 def list_groups(
     state: Annotated[
-        list[str] | None, typer.Option(help="Only groups in this state, such as Stable or Empty; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="STATE", help="Only groups in this state, such as Stable or Empty; repeatable.", **choice(STATES)
+        ),
     ] = None,
     type: Annotated[
-        list[str] | None, typer.Option(help="Only groups of this type, classic or consumer; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="TYPE", help="Only groups of this type, classic or consumer; repeatable.", **choice(TYPES)
+        ),
     ] = None,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,

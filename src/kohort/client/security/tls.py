@@ -92,6 +92,11 @@ def looks_like_tls(start: bytes | bytearray) -> bool:
     return len(start) >= 2 and start[0] in (0x15, 0x16) and start[1] == 0x03
 
 
+def looks_like_http(start: bytes | bytearray) -> bool:
+    """True if the first bytes are those of a web server's answer. As a frame's length they would be a gigabyte."""
+    return bytes(start[:4]) in (b"HTTP", b"<!DO", b"<htm")
+
+
 def _about_certificate(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == EXPIRED:
         return "it has expired"

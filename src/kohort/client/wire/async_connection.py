@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from kohort.client.errors import AuthenticationFailed, BadAnswer, ConnectionFailed, KafkaError
 from kohort.client.security.security import Security
-from kohort.client.security.tls import looks_like_tls, refusal
+from kohort.client.security.tls import looks_like_http, looks_like_tls, refusal
 from kohort.client.wire.blocking_connection import DEFAULT_MAX_RESPONSE_BYTES, reason
-from kohort.client.wire.exchange import ANSWERED_IN_TLS, PLAINTEXT, Exchange, Question, api_name
+from kohort.client.wire.exchange import ANSWERED_IN_HTTP, ANSWERED_IN_TLS, PLAINTEXT, Exchange, Question, api_name
 from kohort.wire.framing import BadLength, FrameSplitter
 
 RENEW_MS = 30_000
@@ -206,6 +206,8 @@ class AsyncConnection(asyncio.Protocol):
         try:
             if not self.exchange.api_versions and looks_like_tls(data):
                 raise BadAnswer(self.address, ANSWERED_IN_TLS)
+            if not self.exchange.api_versions and looks_like_http(data):
+                raise BadAnswer(self.address, ANSWERED_IN_HTTP)
             for frame in self._frames.feed(data):
                 self._answered(frame)
         except BadLength as error:

@@ -24,7 +24,7 @@ from kohort import __version__
 from kohort.client.errors import AuthenticationFailed, BadAnswer, UnsupportedVersion, error_code
 from kohort.client.security.sasl import Distrusted, Sasl
 from kohort.client.security.security import Security
-from kohort.client.security.tls import looks_like_tls
+from kohort.client.security.tls import looks_like_http, looks_like_tls
 from kohort.wire.codec import decode_prefix, encode_request
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import read_response_header
@@ -49,6 +49,7 @@ API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 PLAINTEXT = Security()
 
 ANSWERED_IN_TLS = "answered in TLS: security.protocol would be SSL or SASL_SSL"
+ANSWERED_IN_HTTP = "answered in HTTP: this is the port of a web server"
 
 RENEW_AFTER = 0.8
 """An authentication is repeated after this part of its lifetime."""
@@ -254,6 +255,8 @@ def size_of(prefix: bytes | bytearray, address: str, max_bytes: int) -> int:
     """The length of a frame, from its first four bytes. Raises BadAnswer if it is not possible."""
     if looks_like_tls(prefix):
         raise BadAnswer(address, ANSWERED_IN_TLS)
+    if looks_like_http(prefix):
+        raise BadAnswer(address, ANSWERED_IN_HTTP)
     size = int.from_bytes(prefix, "big", signed=True)
     if not 4 <= size <= max_bytes:
         raise BadAnswer(address, f"announced an answer of {size} bytes; the limit is {max_bytes}")

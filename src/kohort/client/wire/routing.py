@@ -340,7 +340,14 @@ def parse_addresses(bootstrap_servers: str | Sequence[str]) -> tuple[tuple[str, 
     return addresses
 
 
+def _without_scheme(url: str) -> str:
+    address = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    return f", such as {address}" if address else ""
+
+
 def _parse_address(text: str) -> tuple[str, int]:
+    if "://" in text:
+        raise ValueError(f"bad bootstrap server {text!r}; expected HOST:PORT without a scheme{_without_scheme(text)}")
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         port = rest.removeprefix(":") if bracket else "?"
