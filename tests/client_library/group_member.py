@@ -32,9 +32,9 @@ class GroupMember:
         self.member_id = ""
         self.rejoin()
 
-    def rejoin(self) -> None:
+    def rejoin(self, subscription: bytes | None = None) -> None:
         """Join, and sync when all others have joined too. As a leader it assigns all partitions to itself."""
-        subscription = subscription_bytes(RANGE, self._assigned)
+        subscription = subscription_bytes(RANGE, self._assigned) if subscription is None else subscription
         joined = self._join(self.member_id, subscription)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             joined = self._join(joined.member_id, subscription)

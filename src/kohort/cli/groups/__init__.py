@@ -5,6 +5,7 @@ explain      the timeline of a group's rebalances
 timeline     one story, and the running rebalance, as lines
 standings    over all stories: the worst offenders, who owns what since when
 wording      durations, partitions, names of members
+subjects     what a group of another protocol type is about: elections, shardings, Connect, schema registries
 settings     configs, hold, release
 assign       a dry run of an assignor
 group_specs  a running group as an assignor sees it

@@ -17,7 +17,9 @@ from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, ClusterOptio
 from kohort.cli.groups.assign import assign
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
+from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
+from kohort.cli.groups.wording import plain
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
     Cell,
@@ -36,10 +38,14 @@ from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Node, TopicPartition
+from kohort.wire.embedded import CONSUMER_PROTOCOL
 
 STATES = ("Stable", "Empty", *REBALANCING, "Dead", "NotReady")
 TYPES = ("classic", "consumer", "share", "streams")
 """Kafka's, also those that kohort's groups never have: the command works with any cluster."""
+
+STORIES = 50
+"""Read to find the beginning of a leader's term."""
 
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 app.command("explain")(explain)
@@ -122,19 +128,22 @@ def describe(
                 missing.append(group_id)
                 continue
             lags = [] if members or state else _lags(cluster, group, committed)
+            subject = _subject(cluster, group)
             if output == Format.JSON:
                 document = _document(group, cluster.nodes(), lags, offsets=not (members or state))
                 document["rebalance"] = _rebalance_status(cluster, group)
+                document["about"] = subject.document if subject is not None else None
                 document["configs"] = own.get(group_id, {})
                 document["hold"] = hold_document(own.get(group_id, {}))
                 documents.append(document)
             elif members:
-                _print_members(group, verbose=verbose)
+                _print_members(group, subject, verbose=verbose)
             elif state:
                 _print_state(group, cluster.nodes())
             else:
                 _print_offsets(group, lags)
             if output == Format.TABLE:
+                _print_subject(subject, items=not (members or state))
                 for line in settings_lines(own.get(group_id, {})):
                     typer.echo(line)
                 for bold, line in rebalance_lines(_rebalance_status(cluster, group)):
@@ -145,6 +154,26 @@ def describe(
         complain(f"group {group_id} does not exist")
     if missing:
         raise typer.Exit(FAILED)
+
+
+def _subject(cluster: Cluster, group: GroupDescription) -> Subject | None:
+    """For a group of other members than consumers. The journal, if there is one, has the terms and the sessions."""
+    if group.protocol_type == CONSUMER_PROTOCOL or not group.members:
+        return None
+    try:
+        explanation = cluster.explain_group(group.group_id, last=STORIES)
+    except NoJournal:
+        return subject_of(group, None)
+    return subject_of(explanation.group, explanation)
+
+
+def _print_subject(subject: Subject | None, *, items: bool) -> None:
+    if subject is None:
+        return
+    for line in subject.lines:
+        typer.echo(f"    {plain(line)}")
+    if items and subject.items:
+        print_table(ITEM_COLUMNS, [[_plain(cell) for cell in row] for row in subject.items])
 
 
 def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, Any] | None:
@@ -221,7 +250,7 @@ def _who(row: PartitionLag) -> tuple[str | None, str | None, str | None]:
     return None, None, None
 
 
-def _print_members(group: GroupDescription, *, verbose: bool) -> None:
+def _print_members(group: GroupDescription, subject: Subject | None, *, verbose: bool) -> None:
     columns: dict[Column, Callable[[GroupMember], Cell]] = {
         Column("GROUP", shrinks=True, repeats=True): lambda _: group.group_id,
         name("CONSUMER-ID"): lambda member: member.member_id,
@@ -234,11 +263,29 @@ def _print_members(group: GroupDescription, *, verbose: bool) -> None:
         columns[name("PATTERN")] = lambda member: member.pattern
     if any(member.protocol == "classic" for member in group.members):
         columns[Column("PROTOCOL")] = lambda member: member.protocol
+    for index, column in enumerate(subject.columns if subject is not None else ()):
+        columns[column] = _cells_of(subject, index)
+    if any(unreadable_bytes(member) for member in group.members) and subject is None:
+        columns[Column("SUBSCRIPTION")] = lambda member: _subscription(member)
     if verbose:
         columns[Column("ASSIGNMENT")] = lambda member: _assignment(member.assigned)
     if group.members:
         print_table_of(group.members, columns)
     typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}")
+
+
+def _cells_of(subject: Subject | None, index: int) -> Callable[[GroupMember], Cell]:
+    cells = subject.cells if subject is not None else {}
+    return lambda member: _plain(cells[member.member_id][index]) if member.member_id in cells else None
+
+
+def _plain(cell: Cell) -> Cell:
+    return plain(cell) if isinstance(cell, str) else cell
+
+
+def _subscription(member: GroupMember) -> str:
+    size = unreadable_bytes(member)
+    return f"{size} bytes, unreadable" if size is not None else ",".join(member.subscribed)
 
 
 def _assignment(assigned: Mapping[str, tuple[int, ...]]) -> str:

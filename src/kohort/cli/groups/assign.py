@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complain, complete_groups, connected, fail
-from kohort.cli.groups.explain import as_document
 from kohort.cli.groups.group_specs import spec_of
-from kohort.cli.groups.wording import Names, partitions
+from kohort.cli.groups.wording import Names, as_document, partitions
 from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_json, print_table
 from kohort.client.admin.groups import DEAD, GroupDescription
 from kohort.client.cluster import Cluster

@@ -15,17 +15,20 @@ import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, connected, fail
 from kohort.cli.groups.standings import Owned, offenders, owned_since
+from kohort.cli.groups.subjects import Subject, subject_of
 from kohort.cli.groups.timeline import status_lines, story_lines
-from kohort.cli.groups.wording import Document, Line, Names, duration, instant, people_of, ranges, wrapped
+from kohort.cli.groups.wording import Document, Line, Names, as_document, duration, instant, people_of, ranges, wrapped
 from kohort.cli.interrupt import interrupts
-from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table, terminal_width
+from kohort.cli.output import Cell, Format, Output, name, number, plural, print_json, print_table, terminal_width
 from kohort.client.admin.explanations import GroupExplanation
-from kohort.client.admin.groups import DEAD, GroupMember
+from kohort.client.admin.groups import DEAD
 from kohort.client.cluster import Cluster
 
 FOLLOW_EVERY_S = 1.0
 MOST_OFFENDERS = 5
 MOST_OWNERS = 20
+MOST_ITEMS = 20
+"""Items of a worker; `groups describe` lists all."""
 OFTEN = 3
 """A member that joins and leaves causes two rebalances, which is normal."""
 WORTH_NAMING_MS = 1_000
@@ -86,7 +89,7 @@ def _phase(explanation: GroupExplanation) -> tuple[Any, Any]:
 
 def _print(explanation: GroupExplanation, asked: int) -> None:
     names = Names([*people_of(explanation.stories), *map(as_document, explanation.group.members)])
-    lines = [_summary(explanation, asked)]
+    lines = [_summary(explanation, asked), *_subject(explanation)]
     for story in explanation.stories:
         if story.get("outcome"):
             lines += [Line(""), *story_lines(story, names)]
@@ -96,6 +99,26 @@ def _print(explanation: GroupExplanation, asked: int) -> None:
         lines += [Line(""), *owners]
     _show(lines)
     _print_offenders(explanation.stories)
+
+
+def _subject(explanation: GroupExplanation) -> list[Line]:
+    subject = subject_of(explanation.group, explanation)
+    if subject is None:
+        return []
+    lines = [Line(text, 2) for text in subject.lines]
+    lines += [
+        Line(f"{owner} has {', '.join(items[:MOST_ITEMS])}{' …' if len(items) > MOST_ITEMS else ''}", 2)
+        for owner, items in _by_owner(subject)
+    ]
+    return lines
+
+
+def _by_owner(subject: Subject) -> list[tuple[Cell, list[str]]]:
+    """The items of a sharding, with their weights unless these are 1, by owner."""
+    owners: dict[Cell, list[str]] = {}
+    for item, weight, _, owner, _ in subject.items:
+        owners.setdefault(owner, []).append(str(item) if weight == "1" else f"{item} (weight {weight})")
+    return sorted(owners.items(), key=lambda pair: str(pair[0]))[:MOST_OWNERS]
 
 
 def _show(lines: Iterable[Line]) -> None:
@@ -179,17 +202,9 @@ def _print_offenders(stories: Iterable[Document]) -> None:
     )
 
 
-def as_document(member: GroupMember) -> dict[str, Any]:
-    return {
-        "member_id": member.member_id,
-        "instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "host": member.host,
-    }
-
-
 def _document(explanation: GroupExplanation) -> dict[str, Any]:
     group = explanation.group
+    subject = subject_of(group, explanation)
     return {
         "group": group.group_id,
         "state": group.state,
@@ -197,6 +212,7 @@ def _document(explanation: GroupExplanation) -> dict[str, Any]:
         "now_ms": explanation.now_ms,
         "loaded_ms": explanation.loaded_ms,
         "status": explanation.status,
+        "about": subject.document if subject is not None else None,
         "stories": list(explanation.stories),
         "owners": [
             {

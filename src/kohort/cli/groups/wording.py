@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kohort.cli.output import plural
+from kohort.client.admin.groups import GroupMember
 
 Document = Mapping[str, Any]
 """A part of a story or of a group's status, as JSON has it."""
@@ -84,6 +85,15 @@ def partitions(by_topic: Mapping[str, Sequence[int]] | None) -> str:
 
 
 # -- members
+
+
+def as_document(member: GroupMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+    }
 
 
 class Names:

@@ -201,7 +201,12 @@ class Sharding(Coordinator):
     ) -> Mapping[str, bytes]:
         weights = self._divided = await self._list()
         workers = {member.member_id: _worker(_unpack(member.metadata)) for member in members}
-        return {member_id: _pack(items) for member_id, items in divide(weights, workers).items()}
+        # The weights are for `kohort groups describe`: workers read only the names, which are the keys.
+        named = set(weights.values()) <= {1.0}
+        return {
+            member_id: _pack(items if named else {item: weights[item] for item in items})
+            for member_id, items in divide(weights, workers).items()
+        }
 
     def on_join_prepare(self, generation: int, member_id: str) -> None:
         self._divided = None
