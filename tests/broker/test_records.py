@@ -19,7 +19,7 @@ from wire_driver import (
 
 from kohort.broker.messages import changed
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.broker.turn import Frame, MovePartition, Send
+from kohort.broker.turn import BrokerPresence, Frame, MovePartition, Send
 from kohort.wire.batches import NewRecord, check_crc, decode_records, encode_batch, split_batches
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.errors import ErrorCode
@@ -27,6 +27,7 @@ from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRec
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -135,6 +136,41 @@ def test_a_waiting_fetch_is_told_of_a_move() -> None:
     data = client.take().responses[0].partitions[0]
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (2, 1)
+
+
+def test_others_take_over_from_a_broker_that_goes_away() -> None:
+    wire = Wire(brokers=3)
+    client = wire.connect(2)
+    client.create_topic("t", 3, 2)
+    client.produce("t", "a", partition=1)
+    client.send(fetch_request("t", partition=1, offset=1, max_wait_ms=60_000), 12)
+    wire.step(BrokerPresence(2, present=False))
+    assert client.take().responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    other = wire.connect(1)
+    answer = other.ask(MetadataRequest(topics=None), 9)
+    assert ([node.node_id for node in answer.brokers], answer.controller_id) == ([1, 3], 1)
+    assert {part.leader_id for topic in answer.topics for part in topic.partitions} == {1, 3}
+    [known] = [topic for topic in answer.topics if topic.name == "t"]
+    assert [(part.leader_id, part.leader_epoch) for part in known.partitions] == [(1, 0), (3, 1), (3, 0)]
+    assert {wire.coordinator(f"g{number}") for number in range(50)} == {1, 3}
+    other.create_topic("u", 3)
+    assert {part.leader_id for part in other.ask(MetadataRequest(topics=None), 9).topics[-1].partitions} == {1, 3}
+    wire.step(BrokerPresence(1, present=False))
+    assert wire.connect(3).ask(MetadataRequest(topics=None), 9).controller_id == 3
+    for wrong in (BrokerPresence(3, present=False), BrokerPresence(9, present=False)):
+        with pytest.raises(ValueError, match=r"broker 3|there is no broker 9"):
+            wire.broker.step((wrong,), wire.now)
+
+
+def test_a_broker_that_is_back_leads_nothing() -> None:
+    wire = Wire(brokers=2)
+    client = wire.connect(2)
+    client.create_topic("t", 2)
+    wire.step(BrokerPresence(1, present=False))
+    wire.step(BrokerPresence(1, present=True))
+    answer = client.ask(MetadataRequest(topics=None), 9)
+    assert [node.node_id for node in answer.brokers] == [1, 2]
+    assert {part.leader_id for topic in answer.topics for part in topic.partitions} == {2}
 
 
 def test_moves_of_missing_partitions(wire: Wire) -> None:
