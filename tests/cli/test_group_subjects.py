@@ -73,7 +73,8 @@ def test_an_election(kohort: Kohort, bootstrap: str, unique: str) -> None:
         assert "other candidates: second" in out
         assert told[0].split(";")[0] in kohort("groups", "explain", unique).out
         heading, *rows, _, _, _ = kohort("groups", "describe", unique, "--members").out.splitlines()
-        assert heading.split()[-1] == "LEADS"
+        assert heading.split()[-2:] == ["CLIENT-ID", "LEADS"]
+        assert f"{unique}: Stable, 2 members\n" in kohort("groups", "describe", unique).out
         assert [row.split()[-1] for row in rows if "first" in row] == ["yes"]
         for command in ("describe", "explain"):
             found = json.loads(kohort("groups", command, unique, "-o", "json").out)

@@ -33,8 +33,8 @@ def test_the_page_about_the_fixture(tmp_path: Path) -> None:
     found = programs("how-to/testing.md")
     for number, program in enumerate(found):
         (tmp_path / f"test_page_{number}.py").write_text(program, encoding="utf-8")
-    assert len(found) == 6
-    assert "6 passed" in run(tmp_path, PYTEST)
+    assert len(found) == 7
+    assert "8 passed" in run(tmp_path, PYTEST)
 
 
 @pytest.mark.client

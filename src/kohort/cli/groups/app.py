@@ -141,7 +141,7 @@ def describe(
             elif state:
                 _print_state(group, cluster.nodes())
             else:
-                _print_offsets(group, lags)
+                _print_offsets(group, lags, has_lag=subject is None)
             if output == Format.TABLE:
                 _print_subject(subject, items=not (members or state))
                 for line in settings_lines(own.get(group_id, {})):
@@ -227,7 +227,7 @@ def _total(lags: list[PartitionLag]) -> int:
     return sum(max(row.lag, 0) for row in lags if row.lag is not None)
 
 
-def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
+def _print_offsets(group: GroupDescription, lags: list[PartitionLag], *, has_lag: bool) -> None:
     if lags:
         numbers = map(number, ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"))
         owner = map(name, ("CONSUMER-ID", "HOST", "CLIENT-ID"))
@@ -236,7 +236,8 @@ def _print_offsets(group: GroupDescription, lags: list[PartitionLag]) -> None:
             offset = row.committed.offset if row.committed else None
             rows.append((group.group_id, row.topic, row.partition, offset, row.end, row.lag, *_who(row)))
         print_table([Column("GROUP", shrinks=True, repeats=True), name("TOPIC"), *numbers, *owner], rows)
-    typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}, total lag {_total(lags)}")
+    total = f", total lag {_total(lags)}" if has_lag or lags else ""
+    typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}{total}")
     for holder in sorted({str(row.holder) for row in lags if row.holder}):
         typer.echo(f"{group.group_id}: held by {holder}")
 
@@ -257,8 +258,9 @@ def _print_members(group: GroupDescription, subject: Subject | None, *, verbose:
         name("GROUP-INSTANCE-ID"): lambda member: member.group_instance_id,
         name("HOST"): lambda member: member.host,
         name("CLIENT-ID"): lambda member: member.client_id,
-        number("#PARTITIONS"): lambda member: sum(map(len, member.assigned.values())),
     }
+    if subject is None:
+        columns[number("#PARTITIONS")] = lambda member: sum(map(len, member.assigned.values()))
     if any(member.pattern for member in group.members):
         columns[name("PATTERN")] = lambda member: member.pattern
     if any(member.protocol == "classic" for member in group.members):
