@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 BEGAN = pytest.StashKey[dict["KohortServer", int]]()
 """The clocks of the servers that ran when the test began."""
-SECTION = "kohort: rebalances of the groups on"
 
 
 def _running() -> list[KohortServer]:
     server = sys.modules.get("kohort.testing.server")  # imported by the tests that use it
-    return [] if server is None else sorted(server.running, key=lambda one: one.bootstrap_servers)
+    return [] if server is None else list(server.running)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,12 +43,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and (running := _running()):
-        from kohort.testing.rebalance_report import told
+        from kohort.testing.rebalance_report import section
 
         began = item.stash.get(BEGAN, {})
         for server in running:
-            if text := told(server, began.get(server, 0)):
-                report.sections.append((f"{SECTION} {server.bootstrap_servers}", text))
+            if found := section(server, began.get(server, 0)):
+                report.sections.append(found)
     return report
 
 

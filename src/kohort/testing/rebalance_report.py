@@ -24,11 +24,12 @@ ANSWER_MS = 2_000
 """A failed test must not hang in its report."""
 
 
-def told(server: KohortServer, since_ms: int) -> str:
-    """The lines of a server's groups that rebalanced at `since_ms`, by the server's clock, or later; may be empty."""
+def section(server: KohortServer, since_ms: int) -> tuple[str, str] | None:
+    """Title and text for the groups that rebalanced at `since_ms` (the server's clock) or later; None without any."""
     try:
+        address = server.bootstrap_servers
         with Cluster(
-            server.bootstrap_servers,
+            address,
             client_id="kohort-testing",
             request_timeout_ms=ANSWER_MS,
             api_timeout_ms=ANSWER_MS,
@@ -36,10 +37,11 @@ def told(server: KohortServer, since_ms: int) -> str:
         ) as cluster:
             lines = list(_groups(cluster, since_ms))
     except (KafkaError, RuntimeError):  # the server ends meanwhile, or has failed
-        return ""
+        return None
     if len(lines) > MAX_LINES:
         lines[MAX_LINES - 1 :] = [Line(f"and {len(lines) - MAX_LINES + 1} more lines")]
-    return "\n".join(text for _, text in wrapped(lines, WIDTH)).strip("\n")
+    text = "\n".join(text for _, text in wrapped(lines, WIDTH)).strip("\n")
+    return (f"kohort: rebalances of the groups on {address}", text) if text else None
 
 
 def _groups(cluster: Cluster, since_ms: int) -> Iterator[Line]:

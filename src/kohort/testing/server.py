@@ -37,7 +37,7 @@ HEARTBEAT_MS = 100
 QUICK_CONSUMER_GROUPS = {"heartbeat_interval_ms": HEARTBEAT_MS, "assignment_interval_ms": 0}
 """Settings of consumer groups, and their least values, unless the test sets one of the two."""
 
-running: set[KohortServer] = set()
+running: dict[KohortServer, None] = {}
 """The servers of this process that run now, for the pytest plugin."""
 
 
@@ -88,7 +88,7 @@ class KohortServer:
             self._thread = None
             raise
         self._server = server
-        running.add(self)
+        running[self] = None
         # The server keeps these ports over restarts.
         self._config = with_values(self._config, listeners=",".join(map(str, server.addresses)))
         return self
@@ -135,7 +135,7 @@ class KohortServer:
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
-        running.discard(self)
+        running.pop(self, None)
         try:
             self._call(how(server))
         finally:

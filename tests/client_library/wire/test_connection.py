@@ -112,7 +112,8 @@ def test_nobody_listens(connect: Connect) -> None:
     ("answer", "match"),
     [
         (frame(b"HTTP/1.1 400 Bad Request"), "is this Kafka"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", IMPOSSIBLE),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "answered in HTTP: this is the port of a web server"),
+        (b"<!DOCTYPE HTML>", "answered in HTTP"),
         (frame(b"abc"), "announced an answer of 3 bytes|is this Kafka"),
         (b"\xff\xff\xff\xff", IMPOSSIBLE),
     ],
