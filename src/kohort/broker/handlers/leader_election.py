@@ -48,6 +48,7 @@ def _without_preferred(topic: Topic) -> list[int]:
 
 def _elect(state: BrokerState, name: str, indexes: Iterable[int], *, preferred: bool = True) -> ReplicaElectionResult:
     topic = state.topic(name)
+    present = {node.id for node in state.present_nodes}
     results = []
     leaders: dict[int, int] = {}
     for index in indexes:
@@ -57,7 +58,7 @@ def _elect(state: BrokerState, name: str, indexes: Iterable[int], *, preferred: 
             result = _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
         elif not preferred or topic.partitions[index].leader == topic.partitions[index].replicas[0]:
             result = _failed(index, ErrorCode.ELECTION_NOT_NEEDED)
-        elif topic.partitions[index].replicas[0] not in state.node_by_id:
+        elif topic.partitions[index].replicas[0] not in present:
             result = _failed(index, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
         else:
             leaders[index] = topic.partitions[index].replicas[0]
