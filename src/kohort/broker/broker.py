@@ -4,9 +4,13 @@ A turn does, in this order:
 
 1. It answers the fetches that the last commit woke.
 2. It handles the events that arrived, one after the other.
-3. It serves the deadlines that are due. They come after the arrivals: a member whose request arrived during a slow sync
-   must not lose its session.
+3. It serves the queue of ready connections: one request of each, round after round. Deadlines that are due take their
+   place at its end, behind all requests that have arrived: a member whose request arrived during a slow sync must not
+   lose its session.
 4. It does a bounded piece of upkeep of the logs.
+
+The requests of a turn have a budget of time and of answer bytes. When it is used up, the requests that are left wait in
+the queue for the next turn, which begins at once.
 
 The turn returns its operations and its releases. The edge delivers the releases when the operations are durable.
 
@@ -23,12 +27,22 @@ from __future__ import annotations
 
 import random as random_module
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
-from kohort.broker.apis import API_VERSIONS, APIS, FETCH, HEARTBEATS, LEAVE_GROUP, OFFSET_COMMIT, Api, advertised
+from kohort.broker.apis import (
+    API_VERSIONS,
+    APIS,
+    FETCH,
+    HEARTBEATS,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    PRODUCE,
+    Api,
+    advertised,
+)
 from kohort.broker.connection import Connection
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
@@ -53,6 +67,7 @@ from kohort.broker.turn import (
     Shutdown,
     TaskDone,
     Turn,
+    Unread,
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
@@ -66,8 +81,15 @@ from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
+TURN_ANSWER_BYTES = 8_388_608
+"""A turn handles no more requests once its answers are larger than this."""
+WRITES = frozenset({PRODUCE.key, OFFSET_COMMIT.key, LEAVE_GROUP.key})
 NOTHING = b"", 0
 """No answer, and no bytes of requests taken."""
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +126,12 @@ class Broker:
         self.repeats = Repeats(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[RequestId, _ParkedRequest] = {}
-        self._resumed: deque[Connection] = deque()
+        self._ready: deque[Connection | None] = deque()
+        """Connections with a request to handle; None stands for the deadlines that are due."""
+        self._deadlines_ready = False
+        self._time_is_up: Callable[[], bool] = _never
+        self._answer_bytes = 0
+        """The size of the turn's answers."""
         self._releases: list[Release] = []
         self._last_request_id = 0
         self._stopping = False
@@ -127,7 +154,7 @@ class Broker:
     @property
     def busy(self) -> bool:
         """True if work waited for the last commit only: step again at once."""
-        return not self._stopping and (bool(self._state.fetch_waits.woken) or self._upkeep.busy)
+        return not self._stopping and (bool(self._ready or self._state.fetch_waits.woken) or self._upkeep.busy)
 
     def waiting_bytes(self, connection: ConnectionId) -> int:
         """Bytes of requests that wait behind a parked one on this connection."""
@@ -144,9 +171,12 @@ class Broker:
         ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def step(self, arrived: Iterable[Arrived], now: Millis) -> Turn:
+    def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], bool] = _never) -> Turn:
+        """`time_is_up` is asked before each request: True once the turn has taken long enough."""
         state = self._state
         state.turn.begin(now)
+        self._time_is_up = time_is_up
+        self._answer_bytes = 0
         if self._first_records_due:
             self._first_records_due = False
             write_first_records(state)
@@ -154,12 +184,14 @@ class Broker:
             self._answer_fetch(wait)
         for event in arrived:
             self._take(event)
+        if not self._stopping:
+            self._queue_deadlines()
+            self._serve_ready()
         if state.absent:
             moves.take_over(state)
             self._settle()
         state.groups.tell_topics()
         if not self._stopping:
-            self._serve_deadlines()
             self._upkeep.step(now)
             self._settle()
         write_journal(state)
@@ -194,13 +226,15 @@ class Broker:
                 if connection is None or connection.closing or self._stopping:
                     return
                 self._answer_held(connection)
-                if connection.parked is not None or connection.backlog:
+                if connection.parked is not None or connection.backlog or self._is_over():
                     connection.backlog.append(event.data)
                     self._hurry_fetch(connection)
                     self._settle()
+                    self._queue(connection)
                     return
                 answer = self.repeats.answer(connection, event.data)
                 if answer:
+                    self._answer_bytes += len(answer)
                     self._releases.append(Send(connection.id, answer))
                     return
                 self._handle(connection, event.data)
@@ -211,6 +245,10 @@ class Broker:
                 )
             case Closed():
                 self._close(event.connection)
+            case Unread():
+                if event.connection in self._connections:
+                    self._connections[event.connection].is_unread = event.unread
+                    self._queue(self._connections[event.connection])
             case MovePartition():
                 moves.move_partition(self._state, event.topic, event.partition, event.to_broker)
                 self._settle()
@@ -243,6 +281,10 @@ class Broker:
         waiting = list(connection.backlog)
         connection.backlog.clear()
         if connection.parked is None:
+            # Without a reader only what they write is of use: a producer with acks=0 closes without waiting.
+            connection.backlog.extend(frame for frame in waiting if int.from_bytes(frame[:2], "big") in WRITES)
+            connection.is_unread = False
+            self._queue(connection)
             return
         parked = self._parked.pop(connection.parked)
         connection.parked = None
@@ -267,6 +309,7 @@ class Broker:
         self._stopping = True
         for connection in self._connections.values():
             connection.backlog.clear()
+        self._ready.clear()
         for shard in range(len(state.shards)):
             state.ask(shard, Unloaded())
         for wait in state.fetch_waits.take_all():
@@ -322,7 +365,7 @@ class Broker:
         if api is API_VERSIONS:
             self._note_software(connection, request, result)
         self._finish(connection, context, result)
-        if api is OFFSET_COMMIT:
+        if api is OFFSET_COMMIT and not connection.closing:
             self.repeats.commits.learn(connection, frame, start, request, result)
 
     def _finish(self, connection: Connection, context: RequestContext, result: Any) -> None:
@@ -357,6 +400,7 @@ class Broker:
             api_keys=(ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last),),
         )
         data = encode_response(refusal, 0, correlation_id, api_key=api.key)
+        self._answer_bytes += len(data)
         self._releases.append(Send(connection.id, data))
 
     def _note_software(
@@ -372,6 +416,7 @@ class Broker:
         if connection.closing:
             return
         pieces = response_pieces(response, context.api_version, context.correlation_id, api_key=context.api_key)
+        self._answer_bytes += sum(map(len, pieces))
         self._releases.append(Send(connection.id, pieces[0], tuple(pieces[1:])))
 
     def _disconnect(self, connection: Connection, reason: str) -> None:
@@ -380,16 +425,44 @@ class Broker:
         self._releases.append(Disconnect(connection.id, reason))
 
     def _settle(self) -> None:
-        """Release the replies of parked requests, and handle the requests that waited behind them."""
-        state = self._state
-        while state.turn.replies or self._resumed:
-            for reply in state.turn.replies:
+        """Release the replies of parked requests."""
+        replies = self._state.turn.replies
+        while replies:
+            for reply in replies:
                 self._release(reply.request_id, reply.body)
-            state.turn.replies.clear()
-            while self._resumed and not state.turn.replies:
-                connection = self._resumed.popleft()
-                while connection.backlog and connection.parked is None and not connection.closing:
-                    self._handle(connection, connection.backlog.popleft())
+            replies.clear()
+
+    # -- whose turn it is
+
+    def _is_over(self) -> bool:
+        """True if the turn has no budget left for another request."""
+        return self._answer_bytes > TURN_ANSWER_BYTES or self._time_is_up()
+
+    def _queue(self, connection: Connection) -> None:
+        """Put the connection into the queue if it has a request that can be handled."""
+        if connection.can_go_on and not connection.is_queued:
+            connection.is_queued = True
+            self._ready.append(connection)
+
+    def _queue_deadlines(self) -> None:
+        due = self.next_deadline()
+        if due is not None and due <= self._state.now and not self._deadlines_ready:
+            self._deadlines_ready = True
+            self._ready.append(None)
+
+    def _serve_ready(self) -> None:
+        """One request of each connection in the queue, round after round, within the turn's budget."""
+        while self._ready and not self._is_over():
+            connection = self._ready.popleft()
+            if connection is None:
+                self._deadlines_ready = False
+                self._serve_deadlines()
+                continue
+            connection.is_queued = False
+            if connection.can_go_on:
+                self._handle(connection, connection.backlog.popleft())
+                self._settle()
+                self._queue(connection)
 
     def _release(self, request_id: RequestId, body: Any) -> None:
         parked = self._parked.pop(request_id, None)
@@ -397,13 +470,13 @@ class Broker:
             return
         parked.connection.parked = None
         self._send(parked.connection, parked.context, body)
-        if parked.connection.backlog:
-            self._resumed.append(parked.connection)
+        self._queue(parked.connection)
 
     # -- time
 
     def _serve_deadlines(self) -> None:
         state = self._state
+        state.groups.tell_topics()
         for shard in state.machines.deadlines.due(state.now):
             state.ask(shard, DeadlineReached())
         for wait in state.fetch_waits.take_due(state.now):

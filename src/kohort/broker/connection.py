@@ -20,6 +20,8 @@ class Connection:
         "host",
         "id",
         "is_held",
+        "is_queued",
+        "is_unread",
         "parked",
         "principal",
         "rules_version",
@@ -45,3 +47,12 @@ class Connection:
         """A Disconnect was released; requests that still arrive are dropped."""
         self.is_held = False
         """The answer to its last heartbeat was held; the next one goes to the handler, which can hold it again."""
+        self.is_queued = False
+        """It is in the broker's queue of ready connections."""
+        self.is_unread = False
+        """The client leaves many answers unread."""
+
+    @property
+    def can_go_on(self) -> bool:
+        """True if its next request can be handled."""
+        return bool(self.backlog) and self.parked is None and not self.is_unread

@@ -42,6 +42,13 @@ class Closed(msgspec.Struct, frozen=True, gc=False):
     connection: ConnectionId
 
 
+class Unread(msgspec.Struct, frozen=True, gc=False):
+    """The client leaves many answers unread, so its requests wait; or (`unread` False) it has read them."""
+
+    connection: ConnectionId
+    unread: bool
+
+
 class MovePartition(msgspec.Struct, frozen=True, gc=False):
     """Make another broker of this process the leader of a partition (a control of tests and of operators)."""
 
@@ -78,7 +85,7 @@ class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
-Arrived = Opened | Frame | Closed | MovePartition | MoveGroup | BrokerPresence | TaskDone | Shutdown
+Arrived = Opened | Frame | Closed | Unread | MovePartition | MoveGroup | BrokerPresence | TaskDone | Shutdown
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):

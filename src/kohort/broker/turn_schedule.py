@@ -16,7 +16,7 @@ An exception out of any of these ends the engine: the edge stops the schedule an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kohort.broker.turn import Arrived, ConnectionId, Millis, Opened, Turn
@@ -27,7 +27,7 @@ class Steps(Protocol):
 
     @property
     def busy(self) -> bool: ...
-    def step(self, arrived: Sequence[Arrived], now: Millis) -> Turn: ...
+    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], bool]) -> Turn: ...
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]: ...
     def next_deadline(self) -> Millis | None: ...
 
@@ -35,6 +35,9 @@ class Steps(Protocol):
 class Edge(Protocol):
     def begin_soon(self) -> None:
         """Call `TurnSchedule.begin` from the event loop, as soon as what runs now has returned."""
+
+    def time_is_up(self) -> bool:
+        """True once the turn that has begun should handle no more requests."""
 
     def commit(self, turn: Turn) -> None:
         """Make the turn's operations durable, then call `TurnSchedule.committed`."""
@@ -119,7 +122,7 @@ class TurnSchedule:
             arrived = [*first, *arrived, *last]
         for observer in self._observers:
             observer.turn_begins(arrived)
-        turn = self._under_way = self._broker.step(arrived, now)
+        turn = self._under_way = self._broker.step(arrived, now, self._edge.time_is_up)
         for observer in self._observers:
             observer.decided(turn)
         if turn.operations:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from kohort.broker.turn import Arrived, Closed, ConnectionId, Opened
+from kohort.broker.turn import Arrived, Closed, ConnectionId, Opened, Unread
 from kohort.config import Config
 from kohort.server.inflow import Inflow
 from kohort.server.log import LimitedLog
@@ -45,7 +45,6 @@ class Owner(Protocol):
     inflow: Inflow
     turns: TurnLoop
     arrive: Callable[[Arrived], None]
-    wake: Callable[[], None]
 
     def admit(self, connection: Connection) -> bool:
         """Give the connection its id. False when there are too many."""
@@ -168,6 +167,7 @@ class Connection:
     def pause_writing(self) -> None:
         self.unread = True
         self.gate_open = False
+        self._all.arrive(Unread(self.id, unread=True))
         self._all.watch(self)
         self.pause_reading("unread answers")
 
@@ -175,7 +175,7 @@ class Connection:
         self.unread = False
         self.last_active = self._all.clock()
         self.resume_reading("unread answers")
-        self._all.wake()
+        self._all.arrive(Unread(self.id, unread=False))
 
     # -- requests
 

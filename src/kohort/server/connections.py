@@ -28,7 +28,6 @@ class Connections:
         *,
         arrive: Callable[[Arrived], None],
         turns: TurnLoop,
-        wake: Callable[[], None],
         waiting_bytes: Callable[[ConnectionId], int],
     ) -> None:
         self.config = config
@@ -37,7 +36,6 @@ class Connections:
         self.inflow = Inflow(config.queued_max_request_bytes)
         self.arrive = arrive
         self.turns = turns
-        self.wake = wake
         self._waiting_bytes = waiting_bytes
         self._open: dict[ConnectionId, Connection] = {}
         self._of_host: dict[str, int] = {}

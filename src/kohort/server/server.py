@@ -131,7 +131,6 @@ class Server:
             self.config,
             arrive=self._turns.arrive,
             turns=self._turns,
-            wake=self._turns.wake,
             waiting_bytes=self._broker.waiting_bytes,
         )
 

@@ -22,6 +22,8 @@ from kohort.server.clock import Clock, Timer
 from kohort.storage.protocol import Lease, Operation, Storage
 
 COMPLAIN_AGAIN_S = 60.0
+TURN_S = 0.005
+"""A turn handles no more requests after this time."""
 
 
 class TurnLoop:
@@ -57,6 +59,7 @@ class TurnLoop:
         """The controls of the turn under way."""
         self._stopped = False
         self._timer: Timer | None = None
+        self._turn_ends = 0.0
 
     def arrive(self, event: Arrived) -> None:
         self._schedule.arrive(event)
@@ -106,6 +109,7 @@ class TurnLoop:
         if self._stopped:
             return
         self._began()
+        self._turn_ends = time.perf_counter() + TURN_S
         first, last = self._take_controls()
         try:
             self._schedule.begin(self._clock.now(), first, last)
@@ -128,6 +132,9 @@ class TurnLoop:
                     (last if isinstance(event, Shutdown) else first).append(event)
                 self._taken.append(done)
         return first, last
+
+    def time_is_up(self) -> bool:
+        return time.perf_counter() > self._turn_ends
 
     def commit(self, turn: Turn) -> None:
         if self._writer is None:

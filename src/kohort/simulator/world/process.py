@@ -23,6 +23,8 @@ from kohort.simulator.world.world import START_MS, Millis, Violation, World
 from kohort.storage.protocol import Lease
 
 PORT = 9092
+TURN_REQUESTS = (1, 2, 5, 1_000, 1_000)
+"""How often a turn is asked whether its time is up, until it is."""
 
 
 class ProcessObserver(TurnObserver, Protocol):
@@ -58,6 +60,9 @@ class Process:
         self.lives = 0
         self.paused_until: Millis = 0
         self._plan = plan
+        self._random = world.random("turns")
+        self._requests_left = 0
+        """Of the turn's budget."""
         self._off_loop = OffLoop(world, self._task_done, plan.task_delays_ms)
         self._random = world.random("process")
         self._schedule: TurnSchedule
@@ -149,11 +154,16 @@ class Process:
     def begin_soon(self) -> None:
         self.world.at(self.paused_until, self._begin, self._schedule)
 
+    def time_is_up(self) -> bool:
+        self._requests_left -= 1
+        return self._requests_left < 0
+
     def _begin(self, schedule: TurnSchedule) -> None:
         """`schedule` may belong to a former life; then it has stopped."""
         if self.paused_until > self.world.now:
             self.world.at(self.paused_until, self._begin, schedule)
             return
+        self._requests_left = self._random.choice(TURN_REQUESTS)
         try:
             schedule.begin(self.clock())
         except Violation:
