@@ -1,0 +1,91 @@
+"""The budget of a turn: what does not fit waits in a queue in which connections take turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_driver import heartbeat_request, stable
+from wire_driver import Connection, Wire, batch, produce_request, with_topic
+
+from kohort.broker.turn import Closed, Send, Turn, Unread
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.list_groups import ListGroupsRequest
+from kohort.wire.schemas.metadata import MetadataRequest
+
+ASK = ApiVersionsRequest(), 3
+
+
+def short_turn(wire: Wire, *arrived: Any, requests: int) -> list[Connection]:
+    """The connections that a turn with a budget of so many requests answers, in order."""
+    left = requests
+
+    def time_is_up() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    turn: Turn = wire.broker.step(arrived, wire.now, time_is_up)
+    wire.end(turn)
+    return [wire.connections[sent.connection] for sent in turn.releases if isinstance(sent, Send)]
+
+
+def test_connections_take_turns() -> None:
+    wire = Wire()
+    a, b, c = (wire.connect() for _ in range(3))
+    frames = [a.frame(*ASK) for _ in range(5)] + [b.frame(*ASK), b.frame(*ASK), c.frame(*ASK)]
+    assert short_turn(wire, *frames, requests=2) == [a, a]
+    assert wire.broker.busy
+    assert short_turn(wire, requests=4) == [a, b, c, a]
+    assert short_turn(wire, b.frame(*ASK), requests=10) == [b, a, b]
+    assert not wire.broker.busy
+
+
+def test_answers_of_a_turn_are_bounded() -> None:
+    client = with_topic()
+    wire, other = client.wire, client.wire.connect()
+    for number in range(2_000):
+        client.create_topic(f"{number:0240}")
+    ask = MetadataRequest(topics=None), 9
+    size = len(wire.broker.step([client.frame(*ask)], wire.now).releases[0].whole)
+    client.awaited.clear()
+    frames = [client.frame(*ask) for _ in range(60)]
+    turns = [short_turn(wire, *frames, other.frame(*ASK), requests=1_000)]
+    while wire.broker.busy:
+        turns.append(short_turn(wire, requests=1_000))
+    assert len(turns) == 4 and all(turn.count(client) <= 8_388_608 // size + 1 for turn in turns)
+    assert other in turns[1], "it waits for one turn, not for all sixty answers"
+    assert sum(map(len, turns)) == 61
+
+
+def test_who_does_not_read_is_not_served() -> None:
+    wire = Wire()
+    deaf, other = wire.connect(), wire.connect()
+    frames = [deaf.frame(*ASK) for _ in range(4)]
+    assert short_turn(wire, *frames, requests=2) == [deaf, deaf]
+    assert short_turn(wire, Unread(deaf.id, unread=True), other.frame(*ASK), requests=10) == [other]
+    assert not wire.broker.busy
+    assert short_turn(wire, Unread(deaf.id, unread=False), requests=10) == [deaf, deaf]
+
+
+def test_questions_of_a_closed_connection_are_dropped_and_its_records_are_kept() -> None:
+    client = with_topic()
+    wire, asking = client.wire, client.wire.connect()
+    frames = [asking.frame(ListGroupsRequest(), 4) for _ in range(50)]
+    writes = [client.frame(produce_request("t", batch("a"), acks=0), 9) for _ in range(3)]
+    assert short_turn(wire, *frames, *writes, requests=1) == [asking]
+    assert short_turn(wire, Closed(asking.id), Closed(client.id), requests=10) == []
+    assert not wire.broker.busy
+    [partition] = wire.partitions("t")
+    assert partition.end_offset == 3
+
+
+def test_a_deadline_waits_for_requests_that_came_before_it() -> None:
+    wire = Wire()
+    member, busy = wire.connect(), wire.connect()
+    joined = stable(member)
+    wire.now += 10_001
+    frames = [busy.frame(*ASK) for _ in range(3)]
+    assert short_turn(wire, *frames, member.frame(heartbeat_request(joined), 3), requests=1) == [busy]
+    while wire.broker.busy:
+        short_turn(wire, requests=1)
+    assert member.take().error_code == 0
