@@ -52,7 +52,8 @@ def test_answers_of_a_turn_are_bounded() -> None:
     turns = [short_turn(wire, *frames, other.frame(*ASK), requests=1_000)]
     while wire.broker.busy:
         turns.append(short_turn(wire, requests=1_000))
-    assert len(turns) == 4 and all(turn.count(client) <= 8_388_608 // size + 1 for turn in turns)
+    assert len(turns) == 4
+    assert all(turn.count(client) <= 8_388_608 // size + 1 for turn in turns)
     assert other in turns[1], "it waits for one turn, not for all sixty answers"
     assert sum(map(len, turns)) == 61
 
