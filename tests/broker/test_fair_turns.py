@@ -10,9 +10,10 @@ from wire_driver import Connection, Wire, batch, produce_request, with_topic
 from kohort.broker.turn import Closed, Send, Turn, Unread
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
+from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.schemas.metadata import MetadataRequest
 
-ASK = ApiVersionsRequest(), 3
+ASK = ApiVersionsRequest(client_software_name="asks", client_software_version="1"), 3
 
 
 def short_turn(wire: Wire, *arrived: Any, requests: int) -> list[Connection]:
@@ -49,9 +50,9 @@ def test_answers_of_a_turn_are_bounded() -> None:
     size = len(wire.broker.step([client.frame(*ask)], wire.now).releases[0].whole)
     client.awaited.clear()
     frames = [client.frame(*ask) for _ in range(60)]
-    turns = [short_turn(wire, *frames, other.frame(*ASK), requests=1_000)]
+    turns = [short_turn(wire, *frames, other.frame(*ASK), requests=10**9)]
     while wire.broker.busy:
-        turns.append(short_turn(wire, requests=1_000))
+        turns.append(short_turn(wire, requests=10**9))
     assert len(turns) == 4
     assert all(turn.count(client) <= 8_388_608 // size + 1 for turn in turns)
     assert other in turns[1], "it waits for one turn, not for all sixty answers"
@@ -90,3 +91,26 @@ def test_a_deadline_waits_for_requests_that_came_before_it() -> None:
     while wire.broker.busy:
         short_turn(wire, requests=1)
     assert member.take().error_code == 0
+
+
+def test_a_long_answer_is_made_in_steps() -> None:
+    client = with_topic()
+    wire, other = client.wire, client.wire.connect()
+    asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(10_000))
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=asked),))
+    assert short_turn(wire, client.frame(request, 7), client.frame(*ASK), requests=10) == []
+    assert short_turn(wire, other.frame(*ASK), requests=10) == [other]
+    while wire.broker.busy:
+        short_turn(wire, requests=1_000)
+    [topic] = client.take().topics
+    assert [row.partition_index for row in topic.partitions] == list(range(10_000))
+    assert client.take().error_code == 0, "the next request's answer comes after it"
+
+
+def test_an_answer_is_not_made_to_its_end_for_a_closed_connection() -> None:
+    client = with_topic()
+    asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(10_000))
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=asked),))
+    assert short_turn(client.wire, client.frame(request, 7), requests=10) == []
+    assert short_turn(client.wire, Closed(client.id), requests=10) == []
+    assert not client.wire.broker.busy

@@ -47,7 +47,7 @@ from kohort.broker.connection import Connection
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, Node
-from kohort.broker.request import CloseConnection, InShard, RequestContext
+from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
 from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import replay, write_first_records
 from kohort.broker.state import BrokerState
@@ -205,7 +205,7 @@ class Broker:
 
         Call this only while no turn is under way and nothing waits for one."""
         connection = self._connections.get(connection_id)
-        if connection is None or connection.closing or connection.parked is not None or connection.backlog:
+        if connection is None or connection.closing or connection.is_occupied:
             return NOTHING
         if connection.is_held or self._stopping:
             return NOTHING
@@ -226,7 +226,7 @@ class Broker:
                 if connection is None or connection.closing or self._stopping:
                     return
                 self._answer_held(connection)
-                if connection.parked is not None or connection.backlog or self._is_over():
+                if connection.is_occupied or self._is_over():
                     connection.backlog.append(event.data)
                     self._hurry_fetch(connection)
                     self._settle()
@@ -239,6 +239,7 @@ class Broker:
                     return
                 self._handle(connection, event.data)
                 self._settle()
+                self._queue(connection)
             case Opened():
                 self._connections[event.connection] = Connection(
                     event.connection, event.broker_id, event.host, event.principal, self._state.rules_version
@@ -280,6 +281,7 @@ class Broker:
         self.repeats.forget(connection_id)
         waiting = list(connection.backlog)
         connection.backlog.clear()
+        connection.work = None
         if connection.parked is None:
             # Without a reader only what they write is of use: a producer with acks=0 closes without waiting.
             connection.backlog.extend(frame for frame in waiting if int.from_bytes(frame[:2], "big") in WRITES)
@@ -309,6 +311,7 @@ class Broker:
         self._stopping = True
         for connection in self._connections.values():
             connection.backlog.clear()
+            connection.work = None
         self._ready.clear()
         for shard in range(len(state.shards)):
             state.ask(shard, Unloaded())
@@ -377,11 +380,31 @@ class Broker:
                 self._hurry_fetch(connection)
             case CloseConnection():
                 self._disconnect(connection, result.reason)
+            case InSteps():
+                connection.work = context, result.steps
+                self._go_on(connection)
             case None:
                 pass
             case _:
                 connection.is_held = False
                 self._send(connection, context, result)
+
+    def _go_on(self, connection: Connection) -> None:
+        """Steps of an answer, within the turn's budget."""
+        assert connection.work is not None
+        context, steps = connection.work
+        while connection.work is not None:
+            try:
+                next(steps)
+            except StopIteration as done:
+                connection.work = None
+                self._finish(connection, context, done.value)
+            except Exception as error:
+                error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
+                raise
+            else:
+                if self._is_over():
+                    return
 
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id
@@ -460,7 +483,10 @@ class Broker:
                 continue
             connection.is_queued = False
             if connection.can_go_on:
-                self._handle(connection, connection.backlog.popleft())
+                if connection.work is not None:
+                    self._go_on(connection)
+                else:
+                    self._handle(connection, connection.backlog.popleft())
                 self._settle()
                 self._queue(connection)
 

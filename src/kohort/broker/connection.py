@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
+from typing import Any
 
 from kohort.broker.authorization import Principal
+from kohort.broker.request import RequestContext
 from kohort.broker.turn import ConnectionId
 from kohort.coordinator.events import Client, RequestId
 
@@ -26,6 +29,7 @@ class Connection:
         "principal",
         "rules_version",
         "software",
+        "work",
     )
 
     def __init__(
@@ -43,6 +47,8 @@ class Connection:
         """Name and version, from ApiVersions."""
         self.backlog: deque[bytes] = deque()
         self.parked: RequestId | None = None
+        self.work: tuple[RequestContext, Generator[None, None, Any]] | None = None
+        """The request whose answer is being made in steps."""
         self.closing = False
         """A Disconnect was released; requests that still arrive are dropped."""
         self.is_held = False
@@ -54,5 +60,10 @@ class Connection:
 
     @property
     def can_go_on(self) -> bool:
-        """True if its next request can be handled."""
-        return bool(self.backlog) and self.parked is None and not self.is_unread
+        """True if its next request, or the next step of its answer, can be handled."""
+        return (self.work is not None or bool(self.backlog)) and self.parked is None and not self.is_unread
+
+    @property
+    def is_occupied(self) -> bool:
+        """True if a request that arrives now has to wait behind others of the connection."""
+        return self.parked is not None or self.work is not None or bool(self.backlog)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from functools import wraps
+from typing import Any
+
 import msgspec
 
 from kohort.broker.authorization import ANONYMOUS, Principal
@@ -27,6 +31,24 @@ class InShard(msgspec.Struct, frozen=True, gc=False):
     """A handler's result: the request is parked in a shard, whose effects will hold the reply."""
 
     shard: int
+
+
+class InSteps(msgspec.Struct, frozen=True, gc=False):
+    """A handler's result: its answer takes long, so it is made in steps. Other requests are handled between them."""
+
+    steps: Generator[None, None, Any]
+    """Returns what the handler would return."""
+
+
+def in_steps(handler: Callable[..., Generator[None, None, Any]]) -> Callable[..., InSteps]:
+    """A handler out of a generator that yields between steps, and returns the response. A step takes less than a
+    millisecond. Between two steps the state may change: iterate over copies."""
+
+    @wraps(handler)
+    def handle(state: Any, request: Any, context: RequestContext) -> InSteps:
+        return InSteps(handler(state, request, context))
+
+    return handle
 
 
 class CloseConnection(msgspec.Struct, frozen=True, gc=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from kohort.broker.handlers.config_resources import (
@@ -17,7 +17,7 @@ from kohort.broker.handlers.config_resources import (
     synonyms,
 )
 from kohort.broker.messages import changed
-from kohort.broker.request import RequestContext
+from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
 from kohort.config import INT_MAX, SETTINGS
@@ -35,14 +35,16 @@ from kohort.wire.schemas.describe_configs import (
 )
 
 
+@in_steps
 def describe_configs(
     state: BrokerState, request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResponse:
+) -> Generator[None, None, DescribeConfigsResponse]:
     plain: _Plain = {}
-    resources = not_too_often(request.resources, lambda asked: (asked.resource_type, asked.resource_name))
-    return DescribeConfigsResponse(
-        results=tuple(_described_resource(state, request, resource, plain) for resource in resources)
-    )
+    results = []
+    for resource in not_too_often(request.resources, lambda asked: (asked.resource_type, asked.resource_name)):
+        results.append(_described_resource(state, request, resource, plain))
+        yield
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 _Plain = dict[tuple[int, tuple[str, ...] | None], tuple[DescribeConfigsResourceResult, ...]]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 from uuid import UUID
 
 from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.request import RequestContext
+from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import heartbeat_error
@@ -41,12 +42,14 @@ def hold_ms(state: BrokerState, *, more_behind: bool) -> int:
     return config.group_consumer_heartbeat_hold_max_ms if may_hold else 0
 
 
+@in_steps
 def describe(
     state: BrokerState, request: ConsumerGroupDescribeRequest, context: RequestContext
-) -> ConsumerGroupDescribeResponse:
+) -> Generator[None, None, ConsumerGroupDescribeResponse]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
     for group_id in not_too_often(request.group_ids):
+        yield
         shard = state.shard_of(group_id)
         if error := _refusal(state, shard, context):
             described.append(undescribed_consumer_group(error, group_id))

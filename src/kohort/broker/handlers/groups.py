@@ -5,13 +5,14 @@ Only the broker that leads a shard's partition of `__consumer_offsets` answers f
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 from uuid import UUID
 
 from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.journal.explanations import Explaining
 from kohort.broker.messages import changed
-from kohort.broker.request import InShard, RequestContext
+from kohort.broker.request import InShard, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import join_error, undescribed
@@ -67,13 +68,15 @@ def ask_shard(
     return InShard(shard) if response is None else response
 
 
+@in_steps
 def describe_groups(
     state: BrokerState, request: DescribeGroupsRequest, context: RequestContext
-) -> DescribeGroupsResponse:
+) -> Generator[None, None, DescribeGroupsResponse]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     explaining = Explaining(state, request.explain_last) if request.explain_last >= 0 else None
     described = []
     for group_id in not_too_often(request.groups):
+        yield
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) != context.broker_id:
             described.append(undescribed(ErrorCode.NOT_COORDINATOR, group_id))

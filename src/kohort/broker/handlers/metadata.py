@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from kohort.broker.request import RequestContext
+from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import INTERNAL_TOPICS, Topic, check_topic_name
 from kohort.wire.errors import ErrorCode
@@ -31,15 +33,24 @@ MAX_CREATED_PARTITIONS = 5_000
 TOPIC_COUNTS = 9
 
 
-def metadata(state: BrokerState, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+@in_steps
+def metadata(
+    state: BrokerState, request: MetadataRequest, context: RequestContext
+) -> Generator[None, None, MetadataResponse]:
     version = context.api_version
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
-        topics = [_known(topic, operations) for topic in state.topics.listed()]
+        topics = []
+        for topic in state.topics.listed():
+            topics.append(_known(topic, operations))
+            yield
     else:
         create = _Creation(request.allow_auto_topic_creation and state.config.auto_create_topics_enable)
         asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
-        topics = [_one(state, wanted, version, create, operations) for wanted in asked.values()]
+        topics = []
+        for wanted in asked.values():
+            topics.append(_one(state, wanted, version, create, operations))
+            yield
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)

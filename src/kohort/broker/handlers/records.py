@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 from kohort.broker.handlers.fetch import leader_error
 from kohort.broker.logs.partition import Partition, Search, SearchedEnough
-from kohort.broker.request import RequestContext
+from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
@@ -40,27 +41,28 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 """The version that introduced each of them; the first two are as old as the API."""
 
 
-def list_offsets(state: BrokerState, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+@in_steps
+def list_offsets(
+    state: BrokerState, request: ListOffsetsRequest, context: RequestContext
+) -> Generator[None, None, ListOffsetsResponse]:
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
     search = Search()
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    ListOffsetsPartitionResponse(
-                        partition_index=partition.partition_index, error_code=ErrorCode.INVALID_REQUEST
-                    )
-                    if asked[topic.name, partition.partition_index] > 1
-                    else _list_offset(state, state.topic(topic.name), partition, context, search)
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            if asked[topic.name, partition.partition_index] > 1:
+                refused = ListOffsetsPartitionResponse(
+                    partition_index=partition.partition_index, error_code=ErrorCode.INVALID_REQUEST
+                )
+                partitions.append(refused)
+            else:
+                partitions.append(_list_offset(state, state.topic(topic.name), partition, context, search))
+            yield
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
 
 
 def _list_offset(
