@@ -26,12 +26,12 @@ the request, and the process stops.
 from __future__ import annotations
 
 import random as random_module
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
+from kohort.broker.answers import Encoded, encoded
 from kohort.broker.apis import (
     API_VERSIONS,
     APIS,
@@ -47,6 +47,7 @@ from kohort.broker.connection import Connection
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, Node
+from kohort.broker.ready import Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
 from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import replay, write_first_records
@@ -76,20 +77,14 @@ from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.events import AnswerHeld, Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
 from kohort.storage.protocol import Storage
-from kohort.wire.codec import decode_prefix, encode_response, response_pieces
+from kohort.wire.codec import decode_prefix, encode_response
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import body_offset, read_request_header
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-TURN_ANSWER_BYTES = 8_388_608
-"""A turn handles no more requests once its answers are larger than this."""
 WRITES = frozenset({PRODUCE.key, OFFSET_COMMIT.key, LEAVE_GROUP.key})
 NOTHING = b"", 0
 """No answer, and no bytes of requests taken."""
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +121,7 @@ class Broker:
         self.repeats = Repeats(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[RequestId, _ParkedRequest] = {}
-        self._ready: deque[Connection | None] = deque()
-        """Connections with a request to handle; None stands for the deadlines that are due."""
-        self._deadlines_ready = False
-        self._time_is_up: Callable[[], bool] = _never
-        self._answer_bytes = 0
-        """The size of the turn's answers."""
+        self._ready = Ready()
         self._releases: list[Release] = []
         self._last_request_id = 0
         self._stopping = False
@@ -171,12 +161,11 @@ class Broker:
         ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], bool] = _never) -> Turn:
+    def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], bool] = never) -> Turn:
         """`time_is_up` is asked before each request: True once the turn has taken long enough."""
         state = self._state
         state.turn.begin(now)
-        self._time_is_up = time_is_up
-        self._answer_bytes = 0
+        self._ready.begin(time_is_up)
         if self._first_records_due:
             self._first_records_due = False
             write_first_records(state)
@@ -226,20 +215,20 @@ class Broker:
                 if connection is None or connection.closing or self._stopping:
                     return
                 self._answer_held(connection)
-                if connection.is_occupied or self._is_over():
+                if connection.is_occupied or self._ready.is_over():
                     connection.backlog.append(event.data)
                     self._hurry_fetch(connection)
                     self._settle()
-                    self._queue(connection)
+                    self._ready.put(connection)
                     return
                 answer = self.repeats.answer(connection, event.data)
                 if answer:
-                    self._answer_bytes += len(answer)
+                    self._ready.answer_bytes += len(answer)
                     self._releases.append(Send(connection.id, answer))
                     return
                 self._handle(connection, event.data)
                 self._settle()
-                self._queue(connection)
+                self._ready.put(connection)
             case Opened():
                 self._connections[event.connection] = Connection(
                     event.connection, event.broker_id, event.host, event.principal, self._state.rules_version
@@ -249,7 +238,7 @@ class Broker:
             case Unread():
                 if event.connection in self._connections:
                     self._connections[event.connection].is_unread = event.unread
-                    self._queue(self._connections[event.connection])
+                    self._ready.put(self._connections[event.connection])
             case MovePartition():
                 moves.move_partition(self._state, event.topic, event.partition, event.to_broker)
                 self._settle()
@@ -286,7 +275,7 @@ class Broker:
             # Without a reader only what they write is of use: a producer with acks=0 closes without waiting.
             connection.backlog.extend(frame for frame in waiting if int.from_bytes(frame[:2], "big") in WRITES)
             connection.is_unread = False
-            self._queue(connection)
+            self._ready.put(connection)
             return
         parked = self._parked.pop(connection.parked)
         connection.parked = None
@@ -385,6 +374,9 @@ class Broker:
                 self._go_on(connection)
             case None:
                 pass
+            case Encoded():
+                self._ready.answer_bytes += result.size
+                self._releases.append(result.send)
             case _:
                 connection.is_held = False
                 self._send(connection, context, result)
@@ -393,18 +385,16 @@ class Broker:
         """Steps of an answer, within the turn's budget."""
         assert connection.work is not None
         context, steps = connection.work
-        while connection.work is not None:
-            try:
+        try:
+            next(steps)
+            while not self._ready.is_over():
                 next(steps)
-            except StopIteration as done:
-                connection.work = None
-                self._finish(connection, context, done.value)
-            except Exception as error:
-                error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
-                raise
-            else:
-                if self._is_over():
-                    return
+        except StopIteration as done:
+            connection.work = None
+            self._finish(connection, context, done.value)
+        except Exception as error:
+            error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
+            raise
 
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id
@@ -423,7 +413,7 @@ class Broker:
             api_keys=(ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last),),
         )
         data = encode_response(refusal, 0, correlation_id, api_key=api.key)
-        self._answer_bytes += len(data)
+        self._ready.answer_bytes += len(data)
         self._releases.append(Send(connection.id, data))
 
     def _note_software(
@@ -438,9 +428,7 @@ class Broker:
     def _send(self, connection: Connection, context: RequestContext, response: Any) -> None:
         if connection.closing:
             return
-        pieces = response_pieces(response, context.api_version, context.correlation_id, api_key=context.api_key)
-        self._answer_bytes += sum(map(len, pieces))
-        self._releases.append(Send(connection.id, pieces[0], tuple(pieces[1:])))
+        self._finish(connection, context, encoded(context, response, at_once=self._stopping))
 
     def _disconnect(self, connection: Connection, reason: str) -> None:
         connection.closing = True
@@ -457,38 +445,24 @@ class Broker:
 
     # -- whose turn it is
 
-    def _is_over(self) -> bool:
-        """True if the turn has no budget left for another request."""
-        return self._answer_bytes > TURN_ANSWER_BYTES or self._time_is_up()
-
-    def _queue(self, connection: Connection) -> None:
-        """Put the connection into the queue if it has a request that can be handled."""
-        if connection.can_go_on and not connection.is_queued:
-            connection.is_queued = True
-            self._ready.append(connection)
-
     def _queue_deadlines(self) -> None:
         due = self.next_deadline()
-        if due is not None and due <= self._state.now and not self._deadlines_ready:
-            self._deadlines_ready = True
-            self._ready.append(None)
+        if due is not None and due <= self._state.now:
+            self._ready.put_deadlines()
 
     def _serve_ready(self) -> None:
         """One request of each connection in the queue, round after round, within the turn's budget."""
-        while self._ready and not self._is_over():
-            connection = self._ready.popleft()
+        while self._ready and not self._ready.is_over():
+            connection = self._ready.take()
             if connection is None:
-                self._deadlines_ready = False
                 self._serve_deadlines()
-                continue
-            connection.is_queued = False
-            if connection.can_go_on:
+            elif connection.can_go_on:
                 if connection.work is not None:
                     self._go_on(connection)
                 else:
                     self._handle(connection, connection.backlog.popleft())
                 self._settle()
-                self._queue(connection)
+                self._ready.put(connection)
 
     def _release(self, request_id: RequestId, body: Any) -> None:
         parked = self._parked.pop(request_id, None)
@@ -496,7 +470,7 @@ class Broker:
             return
         parked.connection.parked = None
         self._send(parked.connection, parked.context, body)
-        self._queue(parked.connection)
+        self._ready.put(parked.connection)
 
     # -- time
 

@@ -3,6 +3,7 @@
 schema         the vocabulary of the schema tables
 schemas/       one table an API; a class serves all versions of its message
 codec          encodes and decodes any (message, version)
+steps          encodes a response with many rows in steps
 encoders       writes the source of encoders
 decoders       writes the source of decoders
 compiler       a function under construction, for both

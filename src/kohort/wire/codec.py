@@ -32,6 +32,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "is_flexible",
+    "response_header",
     "response_pieces",
     "supported_versions",
 ]
@@ -109,12 +110,14 @@ def response_pieces(message: Any, version: int, correlation_id: int, *, api_key:
 
 def _response_chunks(message: Any, version: int, correlation_id: int, api_key: int) -> list[bytes]:
     chunks, flexible = _chunks(message, version)
-    size = sum(map(len, chunks))
+    return [response_header(sum(map(len, chunks)), correlation_id, flexible=flexible, api_key=api_key), *chunks]
+
+
+def response_header(size: int, correlation_id: int, *, flexible: bool, api_key: int) -> bytes:
+    """The length and the header of a response whose body has this size."""
     if flexible and api_key != API_VERSIONS_KEY:
-        header = _RESPONSE_V1.pack(size + 5, correlation_id, 0)
-    else:
-        header = _RESPONSE_V0.pack(size + 4, correlation_id)
-    return [header, *chunks]
+        return _RESPONSE_V1.pack(size + 5, correlation_id, 0)
+    return _RESPONSE_V0.pack(size + 4, correlation_id)
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:

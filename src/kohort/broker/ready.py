@@ -1,0 +1,68 @@
+"""The queue of connections that have something to handle, and the budget of a turn.
+
+Connections take turns: one request of each, or the next steps of a long answer, round after round. A turn takes from
+the queue until its budget of time or of answer bytes is used up; the next turn goes on.
+
+Deadlines have a place in the queue too. It is behind all requests that had arrived when the deadlines were due: a
+member whose request waits must not lose its session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from kohort.broker.connection import Connection
+
+TURN_ANSWER_BYTES = 8_388_608
+"""A turn handles no more requests once its answers are larger than this."""
+
+
+def never() -> bool:
+    return False
+
+
+class Ready:
+    def __init__(self) -> None:
+        self.answer_bytes = 0
+        """The size of the turn's answers."""
+        self._queue: deque[Connection | None] = deque()
+        """None stands for the deadlines."""
+        self._has_deadlines = False
+        self._time_is_up: Callable[[], bool] = never
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def begin(self, time_is_up: Callable[[], bool]) -> None:
+        """A turn begins. `time_is_up` is asked before each request and between the steps of an answer."""
+        self.answer_bytes = 0
+        self._time_is_up = time_is_up
+
+    def is_over(self) -> bool:
+        """True if the turn has no budget left for another request."""
+        return self.answer_bytes > TURN_ANSWER_BYTES or self._time_is_up()
+
+    def put(self, connection: Connection) -> None:
+        """Queue the connection if it has something that can be handled."""
+        if connection.can_go_on and not connection.is_queued:
+            connection.is_queued = True
+            self._queue.append(connection)
+
+    def put_deadlines(self) -> None:
+        if not self._has_deadlines:
+            self._has_deadlines = True
+            self._queue.append(None)
+
+    def take(self) -> Connection | None:
+        """The next connection, whose state may have changed since; None if the deadlines are next."""
+        connection = self._queue.popleft()
+        if connection is None:
+            self._has_deadlines = False
+        else:
+            connection.is_queued = False
+        return connection
+
+    def clear(self) -> None:
+        self._queue.clear()
+        self._has_deadlines = False
