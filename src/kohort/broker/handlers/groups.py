@@ -90,13 +90,17 @@ def describe_groups(
     return DescribeGroupsResponse(groups=tuple(described))
 
 
-def list_groups(state: BrokerState, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+@in_steps
+def list_groups(
+    state: BrokerState, request: ListGroupsRequest, context: RequestContext
+) -> Generator[None, None, ListGroupsResponse]:
     groups: list[Any] = []
     for index, shard in enumerate(state.shards):
         if state.coordinator_of(index) == context.broker_id:
             if shard.unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ListGroupsResponse(error_code=shard.unavailable, groups=())  # half a list would mislead (D8)
             groups.extend(shard.list_groups(request.states_filter, request.types_filter))
+        yield
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
 
 
