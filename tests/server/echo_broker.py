@@ -15,7 +15,7 @@ from __future__ import annotations
 import random as random_module
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kohort.broker.turn import (
@@ -83,7 +83,7 @@ class EchoBroker:
     def load(self) -> None:
         pass
 
-    def step(self, arrived: Sequence[Arrived], now: Millis) -> Turn:
+    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], bool]) -> Turn:
         self.turns.append(list(arrived))
         self.times.append(now)
         self.deadline = None

@@ -51,6 +51,21 @@ def test_a_slow_reader_is_not_read_and_builds_up_no_answers(edge_of: Callable[..
         assert good.ask(b"quick") == [b"quick"]
 
 
+def test_unread_answers_are_bounded_over_all_connections(edge_of: Callable[..., Edge]) -> None:
+    """Ten clients ask for 12 MiB each and read nothing, where 16 MiB in all are allowed."""
+    edge = edge_of(queued_max_response_bytes=16 * MIB)
+    with ExitStack() as stack:
+        good = stack.enter_context(edge.wire())
+        for _ in range(10):
+            slow = stack.enter_context(edge.wire())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            slow.push(b"\0\x01%d" % (12 * MIB))
+            assert good.ask(b"quick") == [b"quick"]
+        eventually(lambda: len(edge.connections) < 11)
+        eventually(lambda: sum(c.unsent for c in edge.connections._open.values()) <= 16 * MIB)
+        assert good.ask(b"quick") == [b"quick"]
+
+
 def test_pipelining_behind_a_parked_request_is_bounded(edge: Edge) -> None:
     with edge.wire() as wire, edge.wire() as other:
         wire.push(b"park")

@@ -62,6 +62,12 @@ class Config:
     queued_max_request_bytes: int = _setting(
         268_435_456, "Bytes of requests read and not yet answered, over all connections", low=1_048_576
     )
+    queued_max_response_bytes: int = _setting(
+        134_217_728,
+        "Bytes of answers that clients have not read yet, over all connections; above it, the connections with the "
+        "most of them are closed",
+        low=1_048_576,
+    )
     connection_max_queued_bytes: int = _setting(
         16_777_216,
         "Bytes of answers that a slow reader may leave unread before its requests wait",

@@ -9,6 +9,7 @@ connection        one TCP connection: bytes to frames, answers to bytes
 connections       all connections: their limits, and the way to the turn loop and back
 inflow            the bound on requests in memory
 open_files        the limit of open files
+outflow           the bound on answers in memory
 off_loop          assignors and pattern searches, in threads
 assignor_plugins  assignors of other packages, by entry point
 assignor_worker   the process that runs them

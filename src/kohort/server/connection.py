@@ -220,6 +220,11 @@ class Connection:
     def abort(self) -> None:
         self._transport.abort()
 
+    def abort_for(self, reason: str) -> None:
+        """Close without sending what has not left."""
+        self._all.log.info("connection closed", peer=self.peer, reason=reason)
+        self.abort()
+
     def pause_reading(self, why: str) -> None:
         if not self._paused and not self._transport.is_closing():
             self._transport.pause_reading()

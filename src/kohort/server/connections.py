@@ -15,6 +15,7 @@ from kohort.config import Config
 from kohort.server import log, open_files
 from kohort.server.connection import Connection
 from kohort.server.inflow import Inflow
+from kohort.server.outflow import Outflow
 from kohort.server.turns import TurnLoop
 
 CLOSING_S = 10.0
@@ -34,6 +35,7 @@ class Connections:
         self.clock = time.monotonic
         self.log = log.LimitedLog()
         self.inflow = Inflow(config.queued_max_request_bytes)
+        self.outflow = Outflow(config.queued_max_response_bytes)
         self.arrive = arrive
         self.turns = turns
         self._waiting_bytes = waiting_bytes
@@ -86,6 +88,7 @@ class Connections:
         if not self._of_host[connection.host]:
             del self._of_host[connection.host]
         self.inflow.forget(connection, connection.held_bytes)
+        self.outflow.forget(connection)
 
     # -- requests and answers
 
@@ -118,6 +121,7 @@ class Connections:
             connection = self._open.get(connection_id)
             if connection is not None:
                 connection.send(frames)
+                self.outflow.sent(connection)
         for release in releases:
             if not isinstance(release, Send):
                 connection = self._open.get(release.connection)
@@ -132,6 +136,7 @@ class Connections:
                 self._watched[connection_id] = connection
         self._in_turn = {}
         self.inflow.shrank(handled)
+        self.outflow.room()
 
     # -- the end
 

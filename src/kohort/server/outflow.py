@@ -1,0 +1,46 @@
+"""The limit of answers in memory, over all connections (queued.max.response.bytes).
+
+It counts bytes that the operating system has not taken yet. Above the limit, the connections with the most unsent bytes
+are aborted until the rest is below it: other clients must not pay for one that does not read.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Writer(Protocol):
+    """The part of a connection that the limit uses."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that have not left."""
+
+    def abort_for(self, reason: str) -> None: ...
+
+
+class Outflow:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._writers: dict[Writer, None] = {}
+        """Those that had unsent bytes when they were looked at last."""
+
+    def sent(self, writer: Writer) -> None:
+        """An answer was written."""
+        if writer.unsent:
+            self._writers[writer] = None
+
+    def forget(self, writer: Writer) -> None:
+        self._writers.pop(writer, None)
+
+    def room(self) -> int:
+        """Abort the largest writers above the limit; returns the bytes that are left below it."""
+        unsent = {writer: size for writer in self._writers if (size := writer.unsent)}
+        self._writers = dict.fromkeys(unsent)
+        total = sum(unsent.values())
+        for writer in sorted(unsent, key=unsent.__getitem__, reverse=True):
+            if total <= self.limit:
+                break
+            total -= unsent[writer]
+            writer.abort_for(f"{unsent[writer]} bytes of its answers are unread, and memory is short")
+        return self.limit - total
