@@ -9,7 +9,6 @@ from wire_driver import Connection, Wire, batch, produce_request, with_topic
 
 from kohort.broker.turn import Closed, Send, Turn, Unread
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
-from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.schemas.metadata import MetadataRequest
 
@@ -72,7 +71,7 @@ def test_who_does_not_read_is_not_served() -> None:
 def test_questions_of_a_closed_connection_are_dropped_and_its_records_are_kept() -> None:
     client = with_topic()
     wire, asking = client.wire, client.wire.connect()
-    frames = [asking.frame(ListGroupsRequest(), 4) for _ in range(50)]
+    frames = [asking.frame(*ASK) for _ in range(50)]
     writes = [client.frame(produce_request("t", batch("a"), acks=0), 9) for _ in range(3)]
     assert short_turn(wire, *frames, *writes, requests=1) == [asking]
     assert short_turn(wire, Closed(asking.id), Closed(client.id), requests=10) == []

@@ -16,6 +16,7 @@ import random as random_module
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from kohort.broker.turn import (
@@ -46,6 +47,7 @@ def fetched(size: int) -> bytes:
 class EchoBroker:
     busy = False
     cluster_id = "echo"
+    state = SimpleNamespace(absent=frozenset())
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ MEMBERS = 50
 
 def test_one_timer_for_all_held_heartbeats() -> None:
     own_loop = mock.patch("kohort.testing.server.loop_factory", return_value=asyncio.SelectorEventLoop)
-    with own_loop, KohortServer() as server:
+    with own_loop, KohortServer(group_consumer_heartbeat_interval_ms=5_000) as server:
         people = [(f"member-{number}", Wire(server.bootstrap_servers)) for number in range(MEMBERS)]
         for name, wire in people:
             wire.sendall(encode_request(consumer_join(name, group=f"group-of-{name}"), 1, 1, "raw"))

@@ -6,6 +6,7 @@ apis             the table of APIs
 authorization    who asks; operations, resources, and the authorizer
 broker           `Broker`: the order of a turn, and of each connection's requests and responses
 connection       what the broker knows of a connection
+decoding         frames to requests
 ready            which connection is next, and the budget of a turn
 answers          responses to bytes, in steps if they are long
 request          a request besides its body; a handler's results besides an answer

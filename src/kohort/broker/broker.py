@@ -40,10 +40,10 @@ from kohort.broker.apis import (
     LEAVE_GROUP,
     OFFSET_COMMIT,
     PRODUCE,
-    Api,
     advertised,
 )
 from kohort.broker.connection import Connection
+from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, Node
@@ -72,15 +72,12 @@ from kohort.broker.turn import (
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
-from kohort.config import Config, property_name
+from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.events import AnswerHeld, Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
 from kohort.storage.protocol import Storage
-from kohort.wire.codec import decode_prefix, encode_response
-from kohort.wire.errors import ErrorCode, ProtocolError
-from kohort.wire.framing import body_offset, read_request_header
-from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 WRITES = frozenset({PRODUCE.key, OFFSET_COMMIT.key, LEAVE_GROUP.key})
 NOTHING = b"", 0
@@ -114,9 +111,7 @@ class Broker:
         ]
         self._state = BrokerState(config, storage, nodes, random, now, assignors)
         self._state.advertised_apis = advertised(consumer_groups=self._state.serves_consumer_groups)
-        self._most_bytes = {
-            api.key: api.limits * getattr(config, api.limited_by or "socket_request_max_bytes") for api in APIS.values()
-        }
+        self._most_bytes = most_bytes(config)
         self._upkeep = Upkeep(self._state, now)
         self.repeats = Repeats(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
@@ -223,8 +218,7 @@ class Broker:
                     return
                 answer = self.repeats.answer(connection, event.data)
                 if answer:
-                    self._ready.answer_bytes += len(answer)
-                    self._releases.append(Send(connection.id, answer))
+                    self._emit(Send(connection.id, answer), len(answer))
                     return
                 self._handle(connection, event.data)
                 self._settle()
@@ -311,26 +305,14 @@ class Broker:
     # -- one request
 
     def _handle(self, connection: Connection, frame: bytes) -> None:
-        request: Any
-        try:
-            header = read_request_header(frame)
-            api = APIS.get(header.api_key)
-            if api is None:
-                self._disconnect(connection, f"request of the unknown API {header.api_key}")
-                return
-            if not api.first <= header.api_version <= api.last:
-                self._refuse_version(connection, api, header.api_version, header.correlation_id)
-                return
-            if len(frame) > self._most_bytes[api.key]:
-                setting = property_name(api.limited_by or "socket_request_max_bytes")
-                self._disconnect(connection, f"{api.name} request of {len(frame)} bytes; see {setting}")
-                return
-            start = body_offset(frame, header.api_version >= api.flexible_from)
-            # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata v9+ for all topics has some.
-            request, _ = decode_prefix(api.request, header.api_version, frame, start)
-        except ProtocolError as error:
-            self._disconnect(connection, f"malformed request: {error}")
+        found = decoded(frame, self._most_bytes)
+        if isinstance(found, CloseConnection):
+            self._disconnect(connection, found.reason)
             return
+        if isinstance(found, bytes):
+            self._emit(Send(connection.id, found), len(found))
+            return
+        api, header, request = found.api, found.header, found.request
         client = connection.client
         if client.client_id != (header.client_id or ""):
             client = connection.client = Client(header.client_id or "", connection.host, *connection.software)
@@ -358,7 +340,7 @@ class Broker:
             self._note_software(connection, request, result)
         self._finish(connection, context, result)
         if api is OFFSET_COMMIT and not connection.closing:
-            self.repeats.commits.learn(connection, frame, start, request, result)
+            self.repeats.commits.learn(connection, frame, found.start, request, result)
 
     def _finish(self, connection: Connection, context: RequestContext, result: Any) -> None:
         match result:
@@ -375,8 +357,7 @@ class Broker:
             case None:
                 pass
             case Encoded():
-                self._ready.answer_bytes += result.size
-                self._releases.append(result.send)
+                self._emit(result.send, result.size)
             case _:
                 connection.is_held = False
                 self._send(connection, context, result)
@@ -403,19 +384,6 @@ class Broker:
             self.repeats.heartbeats.forget(connection.id)
         self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
 
-    def _refuse_version(self, connection: Connection, api: Api, version: int, correlation_id: int) -> None:
-        if api is not API_VERSIONS:
-            self._disconnect(connection, f"{api.name} request of version {version}, not in {api.first}-{api.last}")
-            return
-        # The client does not know the served versions: it gets them in an answer of version 0 (W1).
-        refusal = ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            api_keys=(ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last),),
-        )
-        data = encode_response(refusal, 0, correlation_id, api_key=api.key)
-        self._ready.answer_bytes += len(data)
-        self._releases.append(Send(connection.id, data))
-
     def _note_software(
         self, connection: Connection, request: ApiVersionsRequest, response: ApiVersionsResponse
     ) -> None:
@@ -429,6 +397,10 @@ class Broker:
         if connection.closing:
             return
         self._finish(connection, context, encoded(context, response, at_once=self._stopping))
+
+    def _emit(self, answer: Send, size: int) -> None:
+        self._ready.answer_bytes += size
+        self._releases.append(answer)
 
     def _disconnect(self, connection: Connection, reason: str) -> None:
         connection.closing = True
