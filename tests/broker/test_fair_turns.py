@@ -40,6 +40,15 @@ def test_connections_take_turns() -> None:
     assert not wire.broker.busy
 
 
+def test_what_waits_goes_before_what_arrives() -> None:
+    wire = Wire()
+    first, waiting, *others = (wire.connect() for _ in range(6))
+    assert short_turn(wire, first.frame(*ASK), waiting.frame(*ASK), requests=1) == [first]
+    arrived = [other.frame(*ASK) for other in others]
+    assert short_turn(wire, *arrived, requests=3) == [waiting, *others[:2]]
+    assert short_turn(wire, first.frame(*ASK), requests=3) == [*others[2:], first]
+
+
 def test_answers_of_a_turn_are_bounded() -> None:
     client = with_topic()
     wire, other = client.wire, client.wire.connect()
@@ -54,7 +63,7 @@ def test_answers_of_a_turn_are_bounded() -> None:
         turns.append(short_turn(wire, requests=10**9))
     assert len(turns) == 4
     assert all(turn.count(client) <= 8_388_608 // size + 1 for turn in turns)
-    assert other in turns[1], "it waits for one turn, not for all sixty answers"
+    assert other in turns[0], "long answers do not go before it"
     assert sum(map(len, turns)) == 61
 
 
@@ -99,6 +108,8 @@ def test_a_long_answer_is_made_in_steps() -> None:
     request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=asked),))
     assert short_turn(wire, client.frame(request, 7), client.frame(*ASK), requests=10) == []
     assert short_turn(wire, other.frame(*ASK), requests=10) == [other]
+    flood = [other.frame(*ASK) for _ in range(40)]
+    assert short_turn(wire, *flood, requests=60) == [other] * 27, "16, then 32 steps of the long answer, then 11"
     while wire.broker.busy:
         short_turn(wire, requests=1_000)
     [topic] = client.take().topics

@@ -47,7 +47,7 @@ from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, Node
-from kohort.broker.ready import Ready, never
+from kohort.broker.ready import STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
 from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import replay, write_first_records
@@ -210,7 +210,7 @@ class Broker:
                 if connection is None or connection.closing or self._stopping:
                     return
                 self._answer_held(connection)
-                if connection.is_occupied or self._ready.is_over():
+                if connection.is_occupied or self._ready or self._ready.is_over():
                     connection.backlog.append(event.data)
                     self._hurry_fetch(connection)
                     self._settle()
@@ -363,13 +363,14 @@ class Broker:
                 self._send(connection, context, result)
 
     def _go_on(self, connection: Connection) -> None:
-        """Steps of an answer, within the turn's budget."""
+        """The next steps of an answer, within the turn's budget."""
         assert connection.work is not None
         context, steps = connection.work
         try:
-            next(steps)
-            while not self._ready.is_over():
+            for _ in range(STEPS):
                 next(steps)
+                if self._ready.is_over():
+                    break
         except StopIteration as done:
             connection.work = None
             self._finish(connection, context, done.value)

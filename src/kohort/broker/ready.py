@@ -1,7 +1,11 @@
 """The queue of connections that have something to handle, and the budget of a turn.
 
-Connections take turns: one request of each, or the next steps of a long answer, round after round. A turn takes from
-the queue until its budget of time or of answer bytes is used up; the next turn goes on.
+Connections take turns: one request of each, round after round. A turn takes from the queue until its budget of time or
+of answer bytes is used up; the next turn goes on.
+
+Connections whose answers are made in steps wait in a queue of their own. They get some steps when nothing else waits,
+and after every `REQUESTS_BETWEEN` requests of others: fifty long answers do not delay a heartbeat, and come to an end
+while requests arrive without a pause.
 
 Deadlines have a place in the queue too. It is behind all requests that had arrived when the deadlines were due: a
 member whose request waits must not lose its session.
@@ -17,6 +21,11 @@ from kohort.broker.connection import Connection
 TURN_ANSWER_BYTES = 8_388_608
 """A turn handles no more requests once its answers are larger than this."""
 
+STEPS = 32
+"""Steps of a long answer before other connections are served."""
+REQUESTS_BETWEEN = 16
+"""Requests of others that are handled before the next steps of a long answer."""
+
 
 def never() -> bool:
     return False
@@ -28,11 +37,15 @@ class Ready:
         """The size of the turn's answers."""
         self._queue: deque[Connection | None] = deque()
         """None stands for the deadlines."""
+        self._long: deque[Connection] = deque()
+        """Connections with an answer that is made in steps."""
+        self._since_long = 0
+        """Requests handled since the last steps of a long answer."""
         self._has_deadlines = False
         self._time_is_up: Callable[[], bool] = never
 
     def __bool__(self) -> bool:
-        return bool(self._queue)
+        return bool(self._queue or self._long)
 
     def begin(self, time_is_up: Callable[[], bool]) -> None:
         """A turn begins. `time_is_up` is asked before each request and between the steps of an answer."""
@@ -47,7 +60,7 @@ class Ready:
         """Queue the connection if it has something that can be handled."""
         if connection.can_go_on and not connection.is_queued:
             connection.is_queued = True
-            self._queue.append(connection)
+            (self._queue if connection.work is None else self._long).append(connection)
 
     def put_deadlines(self) -> None:
         if not self._has_deadlines:
@@ -56,7 +69,13 @@ class Ready:
 
     def take(self) -> Connection | None:
         """The next connection, whose state may have changed since; None if the deadlines are next."""
-        connection = self._queue.popleft()
+        connection: Connection | None
+        if self._long and (not self._queue or self._since_long >= REQUESTS_BETWEEN):
+            self._since_long = 0
+            connection = self._long.popleft()
+        else:
+            self._since_long += 1
+            connection = self._queue.popleft()
         if connection is None:
             self._has_deadlines = False
         else:
@@ -65,4 +84,5 @@ class Ready:
 
     def clear(self) -> None:
         self._queue.clear()
+        self._long.clear()
         self._has_deadlines = False
