@@ -60,7 +60,10 @@ class Config:
         high=INT_MAX,
     )
     queued_max_request_bytes: int = _setting(
-        268_435_456, "Bytes of requests read and not yet answered, over all connections", low=1_048_576
+        268_435_456,
+        "Bytes of requests read and not yet answered, over all connections. A quarter is left for requests of up to "
+        "64 kB; while others wait for room, clients that stall in the middle of a request are closed",
+        low=1_048_576,
     )
     queued_max_response_bytes: int = _setting(
         134_217_728,

@@ -82,6 +82,8 @@ class Connection:
         """Bytes of its requests that wait in the broker, behind a parked one."""
         self.partial = 0
         """Bytes of an incomplete frame."""
+        self.missing = 0
+        """Bytes that this frame still needs."""
         self._splitter = FrameSplitter(owner.config.socket_request_max_bytes)
         self._queue: deque[bytes] = deque()
         self._queue_bytes = 0
@@ -93,6 +95,12 @@ class Connection:
     def held_bytes(self) -> int:
         """The bytes that `Inflow` counts for this connection, without the frames that the turn loop has taken."""
         return self.partial + self._queue_bytes + self.waiting_bytes
+
+    @property
+    def is_awaited(self) -> bool:
+        """Only the client can make the held bytes fewer: its requests wait behind a parked one, or for it to read
+        answers or to send the rest of a frame."""
+        return self.waiting_bytes > 0 or self.unread or (self.partial > 0 and not self._paused)
 
     @property
     def closing(self) -> bool:
@@ -139,6 +147,7 @@ class Connection:
             return
         grown = self._splitter.pending - self.partial
         self.partial = self._splitter.pending
+        self.missing = self._splitter.missing
         for frame in frames:
             grown += len(frame)
             if self.gate_open:

@@ -34,7 +34,7 @@ class Connections:
         self.config = config
         self.clock = time.monotonic
         self.log = log.LimitedLog()
-        self.inflow = Inflow(config.queued_max_request_bytes)
+        self.inflow = Inflow(config.queued_max_request_bytes, self.clock, self._all_open, self._tell_closed)
         self.outflow = Outflow(config.queued_max_response_bytes)
         self.arrive = arrive
         self.turns = turns
@@ -52,6 +52,12 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def _all_open(self) -> tuple[Connection, ...]:
+        return tuple(self._open.values())
+
+    def _tell_closed(self, reason: str, peers: list[str], number: int) -> None:
+        self.log.warning("connections closed", reason=reason, connections=number, peers=", ".join(peers))
 
     # -- in
 
@@ -167,7 +173,7 @@ class Connections:
         self._sweep_timer = None
         now = self.clock()
         idle_s = self.config.connections_max_idle_ms / 1000
-        self.inflow.close_stalled(now)
+        self.inflow.sweep()
         for connection in list(self._open.values()):
             if connection.stirred:
                 connection.stirred = False

@@ -65,6 +65,11 @@ class FrameSplitter:
         """Bytes of the incomplete frame."""
         return self._held + (_LENGTH.size if self._missing else 0)
 
+    @property
+    def missing(self) -> int:
+        """Bytes that the incomplete frame still needs; 0 if its length is incomplete."""
+        return self._missing
+
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. Raises BadLength, after which the stream is unreadable."""
         if not self._held and not self._missing:
