@@ -32,6 +32,11 @@ class CrashServer:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def spawn(self) -> None:
         self._ready = threading.Event()
         settings = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]

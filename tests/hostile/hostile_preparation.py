@@ -1,0 +1,108 @@
+"""What hostile clients find on the server: topics, groups and records, made by well-behaved requests before."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+from hostile_requests import commit, create_topics, produce
+
+from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition
+
+WIDE = "wide"
+"""A topic with many partitions."""
+WIDE_PARTITIONS = 8_000
+HEAVY = "heavy"
+"""A group with 4 kB of metadata in each of its 8,000 offsets: an OffsetFetch answers 33 MB."""
+GROUPS = 5_000
+FULL = "full"
+"""A topic with 16 partitions and some megabytes in each."""
+FULL_PARTITIONS = 16
+TOPICS = 2_000
+AT_ONCE = 20
+"""Requests under way. What they hold must stay small: the preparation is no attack."""
+
+
+def group(number: int) -> str:
+    return f"hostile-group-{number % GROUPS:04}"
+
+
+def topic(number: int) -> str:
+    return f"hostile-topic-{number % TOPICS:04}"
+
+
+class Preparation:
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+        self._done: set[str] = set()
+
+    def wide(self) -> None:
+        if self._first("wide"):
+            self._ask([create_topics({WIDE: WIDE_PARTITIONS})])
+
+    def heavy(self) -> None:
+        """The state behind an answer of 33 MB."""
+        if self._first("heavy"):
+            self.wide()
+            self._ask(self._heavy_commits())
+
+    def _heavy_commits(self) -> Iterator[bytes]:
+        for first in range(0, WIDE_PARTITIONS, 200):
+            partitions = tuple(
+                OffsetCommitRequestPartition(partition_index=number, committed_offset=1, committed_metadata="m" * 4_096)
+                for number in range(first, min(first + 200, WIDE_PARTITIONS))
+            )
+            yield commit(HEAVY, WIDE, partitions)
+
+    def groups(self) -> None:
+        """Five thousand groups without members."""
+        if self._first("groups"):
+            self._ask([create_topics({"small": 1})])
+            one = (OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+            self._ask(commit(group(number), "small", one) for number in range(GROUPS))
+
+    def topics(self) -> None:
+        """Two thousand topics."""
+        if self._first("topics"):
+            self._ask(
+                create_topics({topic(number): 1 for number in range(first, first + 200)})
+                for first in range(0, TOPICS, 200)
+            )
+
+    def full(self) -> None:
+        """64 MB of records."""
+        if self._first("full"):
+            self._ask([create_topics({FULL: FULL_PARTITIONS})])
+            value = bytes(1_000_000)
+            self._ask(produce(FULL, number % FULL_PARTITIONS, value) for number in range(64))
+
+    def small(self) -> None:
+        if self._first("small"):
+            self._ask([create_topics({"small": 1})])
+
+    def _first(self, what: str) -> bool:
+        fresh = what not in self._done
+        self._done.add(what)
+        return fresh
+
+    def _ask(self, frames: Iterable[bytes]) -> None:
+        """Send the requests, some at a time, and read the answers. A second preparation of a server changes nothing."""
+        with socket.create_connection(self._address, timeout=60) as opened, opened.makefile("rb") as answers:
+            under_way = 0
+            for frame in frames:
+                opened.sendall(frame)
+                under_way += 1
+                if under_way == AT_ONCE:
+                    _skip_answer(answers)
+                    under_way -= 1
+            for _ in range(under_way):
+                _skip_answer(answers)
+
+
+def _skip_answer(answers: IO[bytes]) -> None:
+    length = answers.read(4)
+    if len(length) < 4:
+        raise ConnectionError("the server closed the connection during the preparation")
+    answers.read(struct.unpack(">i", length)[0])

@@ -1,0 +1,129 @@
+"""The frames of requests that hostile clients send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import count
+from typing import Any
+
+from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.codec import encode_request
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+_numbers = count()
+
+
+def number() -> int:
+    """One that this process has not used."""
+    return next(_numbers)
+
+
+def frame(request: Any, version: int) -> bytes:
+    return encode_request(request, version, 1, "hostile")
+
+
+def create_topics(sizes: Mapping[str, int]) -> bytes:
+    topics = tuple(
+        CreatableTopic(name=name, num_partitions=size, replication_factor=1, assignments=(), configs=())
+        for name, size in sizes.items()
+    )
+    return frame(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 5)
+
+
+def commit(group: str, topic: str, partitions: Sequence[OffsetCommitRequestPartition]) -> bytes:
+    topics = (OffsetCommitRequestTopic(name=topic, partitions=tuple(partitions)),)
+    return frame(OffsetCommitRequest(group_id=group, member_id="", topics=topics), 8)
+
+
+def fetch_offsets(group: str, times: int = 1) -> bytes:
+    """All offsets of the group, `times` in one answer."""
+    groups = (OffsetFetchRequestGroup(group_id=group, topics=None),) * times
+    return frame(OffsetFetchRequest(groups=groups), 8)
+
+
+def fetch(
+    topic: str,
+    partitions: Sequence[int],
+    *,
+    max_bytes: int = 2**31 - 1,
+    wait_ms: int = 0,
+    version: int = 12,
+    session_epoch: int = -1,
+    offset: int = 0,
+) -> bytes:
+    asked = tuple(FetchPartition(partition=p, fetch_offset=offset, partition_max_bytes=max_bytes) for p in partitions)
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_epoch=session_epoch,
+        topics=(FetchTopic(topic=topic, partitions=asked),),
+    )
+    return frame(request, version)
+
+
+def produce(topic: str, partition: int, value: bytes, *, acks: int = 1) -> bytes:
+    return produce_batch(topic, partition, encode_batch([NewRecord(None, value, 1)]), acks=acks)
+
+
+def produce_batch(topic: str, partition: int, batch: bytes, *, acks: int = 1) -> bytes:
+    data = (TopicProduceData(name=topic, partition_data=(PartitionProduceData(index=partition, records=batch),)),)
+    return frame(ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=data), 9)
+
+
+@cache
+def bomb(codec: int, size: int) -> bytes:
+    """A batch with one record of zeros, compressed."""
+    return encode_batch([NewRecord(None, bytes(size), 1)], compression=codec)
+
+
+def join(group: str, metadata: bytes, *, instance: str | None = None, session_ms: int = 1_800_000) -> bytes:
+    """A JoinGroup of a new member, which version 3 makes a member at once, or of a static one."""
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=session_ms,
+        member_id="",
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=metadata),),
+    )
+    return frame(request, 5 if instance is not None else 3)
+
+
+def consumer_join(
+    group: str, member_id: str, *, topics: tuple[str, ...] = (), regex: str | None = None, epoch: int = 0
+) -> bytes:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member_id,
+        member_epoch=epoch,
+        rebalance_timeout_ms=300_000,
+        subscribed_topic_names=topics,
+        subscribed_topic_regex=regex,
+        topic_partitions=(),
+    )
+    return frame(request, 1)
+
+
+def metadata(*names: str, create: bool = False) -> bytes:
+    """Of these topics, or of all."""
+    topics = tuple(MetadataRequestTopic(name=name) for name in names) if names else None
+    return frame(MetadataRequest(topics=topics, allow_auto_topic_creation=create), 9)
+
+
+def api_versions() -> bytes:
+    return frame(ApiVersionsRequest(client_software_name="hostile", client_software_version="1"), 3)
