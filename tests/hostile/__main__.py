@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS / "crash"))
 
 from hostile_catalogue import BY_NAME, CATALOGUE  # noqa: E402
-from hostile_run import LENIENT, STRICT, Figures, Limits, Round  # noqa: E402
+from hostile_run import KINDS, LENIENT, STRICT, Figures, Limits, Round  # noqa: E402
 
 BASE_S = 3.0
 CLIENT_S = 3.0
@@ -33,13 +33,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of the mixes")
     parser.add_argument("--seconds", type=float, default=CLIENT_S, help="that each client is at work")
     parser.add_argument("--lenient", action="store_true", help="limits of time for a machine that does other work")
+    parser.add_argument("--verbose", action="store_true", help="say what each client did")
     options = parser.parse_args()
     if options.clients is not None:
         chosen = [BY_NAME[name] for name in options.clients]
     else:
         chosen = [client for client in CATALOGUE if not options.short or (client.short and not client.unmet)]
     mixes = options.mixes if options.mixes is not None else 0 if options.short or options.clients is not None else 100
-    report = Report(LENIENT if options.short or options.lenient else STRICT)
+    report = Report(LENIENT if options.short or options.lenient else STRICT, options.verbose)
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     report.base()
@@ -59,19 +60,19 @@ def main() -> int:
 
 
 class Report:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, verbose: bool) -> None:
         self.rows = 0
         self.failed: list[str] = []
         self._limits = limits
+        self._verbose = verbose
         self._base: Figures
 
     def base(self) -> None:
         with Round() as server:
             self._base = server.base(BASE_S)
             server.end(self._base)
-        print(
-            f"{'milliseconds: p99 (slowest) of':32} {'heartbeat':>15} {'commit':>15} {'newcomer':>15} {'MB':>6} {'exit s':>6}"
-        )
+        kinds = " ".join(f"{kind:>15}" for kind in KINDS)
+        print(f"{'milliseconds: p99 (slowest) of':32} {kinds} {'MB':>6} {'exit s':>6}")
         self._print(self._base, "")
         self.failed += self._base.violations
 
@@ -86,11 +87,11 @@ class Report:
             verdict = "FAILED: " + "; ".join(wrong)
             self.failed.append(f"{figures.name}: {'; '.join(wrong)}")
         self._print(figures, verdict)
+        if self._verbose:
+            print(f"{'':32} {figures.did}", flush=True)
 
     def _print(self, figures: Figures, verdict: str) -> None:
-        times = " ".join(
-            f"{figures.p99[kind]:7.0f} ({figures.slowest[kind]:5.0f})" for kind in ("heartbeat", "commit", "newcomer")
-        )
+        times = " ".join(f"{figures.p99[kind]:7.0f} ({figures.slowest[kind]:5.0f})" for kind in KINDS)
         left = "" if figures.exit_s is None else f"{figures.exit_s:.1f}"
         print(f"{figures.name:32} {times} {figures.memory_mb:6.0f} {left:>6} {verdict}".rstrip(), flush=True)
 

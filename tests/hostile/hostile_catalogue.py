@@ -23,6 +23,7 @@ from hostile_requests import (
     fetch,
     fetch_offsets,
     frame,
+    grow_topic,
     join,
     metadata,
     number,
@@ -31,7 +32,6 @@ from hostile_requests import (
 )
 
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -295,8 +295,7 @@ def partitions_grow(n: int) -> Iterator[bytes]:
     name = f"growing-{number()}"
     yield create_topics({name: 1})
     for count in range(2, 100_000, 7):
-        grown = (CreatePartitionsTopic(name=name, count=count),)
-        yield frame(CreatePartitionsRequest(topics=grown, timeout_ms=30_000, validate_only=False), 1)
+        yield grow_topic(name, count)
 
 
 def alter_configs(n: int) -> Iterator[bytes]:

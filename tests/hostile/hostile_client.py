@@ -118,10 +118,12 @@ async def _open(client: Client, address: tuple[str, int]) -> socket.socket:
 
 async def _converse(client: Client, number: int, opened: socket.socket, done: Done) -> None:
     """Returns when the server has closed the connection, if its end shows."""
-    async with asyncio.TaskGroup() as tasks:
-        sending = tasks.create_task(_send(client, number, opened, done))
+    sending = asyncio.create_task(_send(client, number, opened, done))
+    try:
         await (_watch(opened) if client.reads == 0 else _read(client, opened, done))
+    finally:
         sending.cancel()
+        await asyncio.wait([sending])
 
 
 async def _send(client: Client, number: int, opened: socket.socket, done: Done) -> None:

@@ -7,13 +7,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from hostile_requests import commit, create_topics, produce
+from hostile_requests import commit, create_topics, fetch_offsets, grow_topic, produce
 
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition
 
 WIDE = "wide"
 """A topic with many partitions."""
 WIDE_PARTITIONS = 8_000
+METADATA = 4_096
 HEAVY = "heavy"
 """A group with 4 kB of metadata in each of its 8,000 offsets: an OffsetFetch answers 33 MB."""
 GROUPS = 5_000
@@ -40,18 +41,24 @@ class Preparation:
 
     def wide(self) -> None:
         if self._first("wide"):
-            self._ask([create_topics({WIDE: WIDE_PARTITIONS})])
+            half = WIDE_PARTITIONS // 2  # a request creates up to 5,000
+            self._ask([create_topics({WIDE: half}), grow_topic(WIDE, WIDE_PARTITIONS)])
 
     def heavy(self) -> None:
         """The state behind an answer of 33 MB."""
         if self._first("heavy"):
             self.wide()
             self._ask(self._heavy_commits())
+            [size] = self._ask([fetch_offsets(HEAVY)])
+            if size < WIDE_PARTITIONS * METADATA:
+                raise AssertionError(f"the answer that is to be large has {size} bytes")
 
     def _heavy_commits(self) -> Iterator[bytes]:
         for first in range(0, WIDE_PARTITIONS, 200):
             partitions = tuple(
-                OffsetCommitRequestPartition(partition_index=number, committed_offset=1, committed_metadata="m" * 4_096)
+                OffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=1, committed_metadata="m" * METADATA
+                )
                 for number in range(first, min(first + 200, WIDE_PARTITIONS))
             )
             yield commit(HEAVY, WIDE, partitions)
@@ -87,22 +94,24 @@ class Preparation:
         self._done.add(what)
         return fresh
 
-    def _ask(self, frames: Iterable[bytes]) -> None:
-        """Send the requests, some at a time, and read the answers. A second preparation of a server changes nothing."""
+    def _ask(self, frames: Iterable[bytes]) -> list[int]:
+        """Send the requests, some at a time, and read the answers; returns their sizes."""
+        sizes: list[int] = []
         with socket.create_connection(self._address, timeout=60) as opened, opened.makefile("rb") as answers:
             under_way = 0
             for frame in frames:
                 opened.sendall(frame)
                 under_way += 1
                 if under_way == AT_ONCE:
-                    _skip_answer(answers)
+                    sizes.append(_skip_answer(answers))
                     under_way -= 1
             for _ in range(under_way):
-                _skip_answer(answers)
+                sizes.append(_skip_answer(answers))
+        return sizes
 
 
-def _skip_answer(answers: IO[bytes]) -> None:
+def _skip_answer(answers: IO[bytes]) -> int:
     length = answers.read(4)
     if len(length) < 4:
         raise ConnectionError("the server closed the connection during the preparation")
-    answers.read(struct.unpack(">i", length)[0])
+    return len(answers.read(struct.unpack(">i", length)[0]))

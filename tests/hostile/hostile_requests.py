@@ -11,6 +11,7 @@ from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import encode_request
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -41,6 +42,11 @@ def create_topics(sizes: Mapping[str, int]) -> bytes:
         for name, size in sizes.items()
     )
     return frame(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 5)
+
+
+def grow_topic(name: str, count: int) -> bytes:
+    topics = (CreatePartitionsTopic(name=name, count=count),)
+    return frame(CreatePartitionsRequest(topics=topics, timeout_ms=30_000, validate_only=False), 1)
 
 
 def commit(group: str, topic: str, partitions: Sequence[OffsetCommitRequestPartition]) -> bytes:

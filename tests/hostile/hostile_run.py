@@ -1,4 +1,4 @@
-"""One server, the clients that must not suffer, and hostile ones beside them: what they feel, and whether it is allowed.
+"""One server, the clients that must not suffer, and hostile ones beside them: what they feel and what is allowed.
 
 `Round` is the life of a server: `base` measures the victims alone, `attack` beside hostile clients, as often as wanted,
 and `end` sends SIGTERM while the last ones are still at work, starts the server again, and looks for what it had
@@ -25,6 +25,7 @@ from hostile_victim import missing
 HERE = Path(__file__).parent
 KILL_AT_MB = 3_000
 """The server is killed when it takes this much memory: the machine is needed for more."""
+ALONE = "(alone)"
 ANSWER_S = 60.0
 """A process that says nothing for this long has failed."""
 KINDS = ("heartbeat", "commit", "newcomer")
@@ -183,13 +184,13 @@ class Round:
     def base(self, seconds: float) -> Figures:
         self._victim.say("mark")
         time.sleep(seconds)
-        return self._figures("(alone)")
+        return self._figures(ALONE)
 
     def attack(self, names: Sequence[str], seconds: float) -> Figures:
-        """The hostile clients go on after the measurement for a second, in which `end` may be called."""
+        """The hostile clients go on for half a second after the measurement, in which `end` may be called."""
         name = " + ".join(names)
         try:
-            self._attacker.say(json.dumps({"clients": names, "seconds": seconds + 1.0}))
+            self._attacker.say(json.dumps({"clients": names, "seconds": seconds + 0.5}))
             self._attacker.answer()
             self._victim.say("mark")
             self._attacker.say("go")
@@ -199,11 +200,13 @@ class Round:
             return self._failed(name, str(error))
 
     def rest(self, figures: Figures) -> None:
-        """Wait for the end of the attack, and note what it did."""
+        """Wait for the end of the attack, which must have taken place."""
         try:
             figures.did = json.loads(self._attacker.answer())
         except AssertionError as error:
             figures.violations.append(str(error))
+        if not figures.did.get("connections"):
+            figures.violations.append(f"the attack failed: {figures.did}")
 
     def _failed(self, name: str, why: str) -> Figures:
         infinite = dict.fromkeys(KINDS, float("inf"))
@@ -240,6 +243,8 @@ class Round:
             code = None
         figures.exit_s = time.monotonic() - began
         figures.memory_mb = max(figures.memory_mb, self._memory.peak_mb)
+        if figures.name != ALONE:
+            self.rest(figures)
         for helper in self._helpers:
             helper.kill()
         if code:

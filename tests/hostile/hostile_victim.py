@@ -20,6 +20,12 @@ from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.schemas.list_offsets import (
     ListOffsetsPartition,
@@ -207,11 +213,18 @@ class Newcomer(Probe):
             self.acknowledged = max(self.acknowledged, result.base_offset)
 
 
-def create_topic(address: str) -> None:
+def prepare(address: str) -> None:
+    """The topic; and no held heartbeats, because their answers are awaited."""
     connection = connect(address)
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, assignments=(), configs=())
     answer = connection.request(CreateTopicsRequest(topics=(topic,), timeout_ms=30_000), CreateTopicsResponse)
     assert answer.topics[0].error_code == 0, answer
+    setting = AlterableConfig(name="consumer.heartbeat.hold.enable", config_operation=0, value="false")
+    resource = AlterConfigsResource(resource_type=32, resource_name=CONSUMERS, configs=(setting,))
+    altered = connection.request(
+        IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False), IncrementalAlterConfigsResponse
+    )
+    assert altered.responses[0].error_code == 0, altered
     connection.close()
 
 
@@ -235,7 +248,7 @@ def missing(address: str, commits: int, records: int) -> list[str]:
 
 def main() -> None:
     address = sys.argv[1]
-    create_topic(address)
+    prepare(address)
     member = ClassicMember(address)
     committer, newcomer = Committer(address, member), Newcomer(address)
     probes: list[Probe] = [member, ConsumerMember(address), committer, newcomer]
