@@ -19,7 +19,7 @@ COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/stor
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-crash fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-crash test-hostile fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ test-slow: $(VENV)/.dev ## the long ones: crashes, demos, Spark applications, fr
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
+
+test-hostile: $(VENV)/.dev ## members beside hostile clients, each and in random mixes (CLIENTS=… MIXES=100 SEED= LENIENT=yes SHORT=yes); some 12 minutes
+	$(BIN)/python tests/hostile $(if $(SHORT),--short) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(MIXES),--mixes $(MIXES)) $(if $(SEED),--seed $(SEED)) $(if $(LENIENT),--lenient)
 
 fuzz: $(VENV)/.dev ## hostile input for a minute (FUZZ_SECONDS=…, FUZZ_INPUTS=…, FUZZ_SEED=…, FUZZ_KINDS=…)
 	$(BIN)/python tests/fuzz --kinds $(FUZZ_KINDS) $(if $(FUZZ_INPUTS),--inputs $(FUZZ_INPUTS),--seconds $(FUZZ_SECONDS)) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))

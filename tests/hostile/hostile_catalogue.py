@@ -363,6 +363,7 @@ CATALOGUE: tuple[Client, ...] = (
         reads=0,
         stays_s=0.3,
         short=True,
+        unmet="the answers under way take almost 512 MB",
     ),
     Client(
         "offset-fetch-reset",
@@ -455,6 +456,7 @@ CATALOGUE: tuple[Client, ...] = (
         connections=2,
         pace_s=0.2,
         short=True,
+        unmet="each record that arrives looks at all 250,000 entries",
     ),
     Client(
         "waiting-fetches",
@@ -463,6 +465,7 @@ CATALOGUE: tuple[Client, ...] = (
         prepare=Preparation.wide,
         connections=400,
         pace_s=0.1,
+        short=True,
     ),
     Client(
         "fetch-sessions",
@@ -511,7 +514,14 @@ CATALOGUE: tuple[Client, ...] = (
     # Frames
     Client("connections", "connects and goes, as fast as it can", nothing_at_all, connections=100, stays_s=0.01),
     Client("silent", "3,000 connections that say nothing", nothing_at_all, connections=3_000),
-    Client("byte-by-byte", "200 connections that send a byte at a time", byte_by_byte, connections=200, pace_s=0.02),
+    Client(
+        "byte-by-byte",
+        "200 connections that send a byte at a time",
+        byte_by_byte,
+        connections=200,
+        pace_s=0.02,
+        short=True,
+    ),
     Client(
         "stalled-frames",
         "3 connections that send 95 of 100 MB and then a byte a second",
@@ -519,6 +529,7 @@ CATALOGUE: tuple[Client, ...] = (
         connections=3,
         pace_s=0.05,
         short=True,
+        unmet="incomplete frames leave no room for small ones",
     ),
     Client(
         "half-frames",
@@ -526,9 +537,16 @@ CATALOGUE: tuple[Client, ...] = (
         half_frame,
         connections=400,
         short=True,
+        unmet="incomplete frames leave no room for small ones",
     ),
     Client("bad-lengths", "negative and huge lengths of frames", bad_length, connections=20),
-    Client("empty-frames", "frames without a byte", empty_frames, connections=4),
+    Client(
+        "empty-frames",
+        "frames without a byte",
+        empty_frames,
+        connections=4,
+        unmet="each empty frame is an event of its own",
+    ),
     Client("garbage", "requests with some wrong bytes", garbage, connections=10, prepare=Preparation.wide),
     Client("unknown-requests", "APIs and versions that do not exist", unknown_requests, connections=10),
     # Members
@@ -548,14 +566,22 @@ CATALOGUE: tuple[Client, ...] = (
         connections=20,
         stays_s=0.1,
         short=True,
+        unmet="members' metadata has no bound over all groups",
     ),
-    Client("huge-subscriptions", "consumers that subscribe to 22,000 topics", huge_subscription, connections=4),
+    Client(
+        "huge-subscriptions",
+        "consumers that subscribe to 22,000 topics",
+        huge_subscription,
+        connections=4,
+        short=True,
+    ),
     Client(
         "regexes",
         "expressions that backtrack or grow, in 50 groups",
         regex_bomb,
         prepare=Preparation.topics,
         connections=4,
+        short=True,
     ),
     Client(
         "consumer-storm",
@@ -572,6 +598,7 @@ CATALOGUE: tuple[Client, ...] = (
         big_commits,
         prepare=Preparation.wide,
         connections=4,
+        unmet="offsets' metadata has no bound over all groups",
     ),
     Client("many-groups", "groups with one offset, as fast as it goes", many_groups, prepare=Preparation.small),
     Client(

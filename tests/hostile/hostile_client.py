@@ -56,7 +56,8 @@ class Client:
     short: bool = False
     """It represents its kind in the short form."""
     unmet: str = ""
-    """The limits that the server does not keep yet, and why; "" if it keeps all."""
+    """Why the server does not keep the lenient limits beside this client yet; "" if it keeps them. Such a client is
+    measured and reported, but is not in the short form or in mixes."""
 
 
 @dataclass(slots=True)
