@@ -73,6 +73,7 @@ class Members:
             self._running.deadlines.clear((kind, group.group_id, former_id))
         if former_id != member_id:
             self.fence(group, former_id, member_id)
+            self.consumers.of(group).replace_member(former_id, member_id)
             self.forget(group, former_id)
             self._emit(member_record(group.group_id, member_id, value))
             if target is not None:

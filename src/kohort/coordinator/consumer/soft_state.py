@@ -107,6 +107,13 @@ class RunningGroup:
             found = self.members[member_id] = RunningMember(member_id)
         return found
 
+    def replace_member(self, former_id: str, member_id: str) -> None:
+        """A static member comes back under another id, with as much of the target as it had."""
+        if former_id in self.moving:
+            self.moving[member_id] = None
+        if former_id in self.target.newcomers:
+            self.target.newcomers.add(member_id)
+
 
 class RunningConsumers:
     def __init__(self, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
