@@ -49,6 +49,20 @@ def test_what_waits_goes_before_what_arrives() -> None:
     assert short_turn(wire, first.frame(*ASK), requests=3) == [*others[2:], first]
 
 
+def test_repeated_requests_that_wait_need_no_handler() -> None:
+    wire = Wire()
+    member, busy = wire.connect(), wire.connect()
+    joined = stable(member)
+    for _ in range(3):  # the answer is kept
+        member.send(heartbeat_request(joined), 3)
+        assert member.take().error_code == 0
+    handled = wire.broker._last_request_id
+    assert short_turn(wire, busy.frame(*ASK), member.frame(heartbeat_request(joined), 3), requests=1) == [busy]
+    assert short_turn(wire, requests=1) == [member]
+    assert member.take().error_code == 0
+    assert wire.broker._last_request_id == handled + 1, "that of the other connection"
+
+
 def test_answers_of_a_turn_are_bounded() -> None:
     client = with_topic()
     wire, other = client.wire, client.wire.connect()

@@ -99,16 +99,16 @@ def test_a_find_is_made_smaller() -> None:
 
 def test_forbidden_outcomes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks notice an exception in a handler, an invalid answer, a slow turn and too much memory."""
-    from kohort.broker import broker
+    from kohort.broker import answers, decoding
 
     story = b"brokers 1\nopen 1 1\nframe 1 00120000000000010000\nturn"
     assert failure_of(story) is None
-    monkeypatch.setattr(broker, "response_pieces", lambda *_, **__: [b"\0\0\0\x04\0\0\0\x02"])
+    monkeypatch.setattr(answers, "response_pieces", lambda *_, **__: [b"\0\0\0\x04\0\0\0\x02"])
     assert failure_of(story) == "Violation"
-    monkeypatch.setattr(broker, "response_pieces", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(answers, "response_pieces", lambda *_, **__: 1 // 0)
     assert failure_of(story) == "ZeroDivisionError"
     monkeypatch.undo()
-    monkeypatch.setattr(broker, "read_request_header", lambda _: [n * n for n in range(3_000_000)])
+    monkeypatch.setattr(decoding, "read_request_header", lambda _: [n * n for n in range(3_000_000)])
     assert failure_of(story) is not None
     monkeypatch.undo()
     read = codec.decode_prefix

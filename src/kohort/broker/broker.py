@@ -141,6 +141,11 @@ class Broker:
         """True if work waited for the last commit only: step again at once."""
         return not self._stopping and (bool(self._ready or self._state.fetch_waits.woken) or self._upkeep.busy)
 
+    @property
+    def is_behind(self) -> bool:
+        """True if requests or deadlines did not fit into the last turn."""
+        return bool(self._ready)
+
     def waiting_bytes(self, connection: ConnectionId) -> int:
         """Bytes of requests that wait behind a parked one on this connection."""
         found = self._connections.get(connection)
@@ -216,13 +221,7 @@ class Broker:
                     self._settle()
                     self._ready.put(connection)
                     return
-                answer = self.repeats.answer(connection, event.data)
-                if answer:
-                    self._emit(Send(connection.id, answer), len(answer))
-                    return
-                self._handle(connection, event.data)
-                self._settle()
-                self._ready.put(connection)
+                self._serve(connection, event.data)
             case Opened():
                 self._connections[event.connection] = Connection(
                     event.connection, event.broker_id, event.host, event.principal, self._state.rules_version
@@ -303,6 +302,15 @@ class Broker:
         self._settle()
 
     # -- one request
+
+    def _serve(self, connection: Connection, frame: bytes) -> None:
+        answer = b"" if connection.closing else self.repeats.answer(connection, frame)
+        if answer:
+            self._emit(Send(connection.id, answer), len(answer))
+        else:
+            self._handle(connection, frame)
+            self._settle()
+        self._ready.put(connection)
 
     def _handle(self, connection: Connection, frame: bytes) -> None:
         found = decoded(frame, self._most_bytes)
@@ -432,10 +440,10 @@ class Broker:
             elif connection.can_go_on:
                 if connection.work is not None:
                     self._go_on(connection)
+                    self._settle()
+                    self._ready.put(connection)
                 else:
-                    self._handle(connection, connection.backlog.popleft())
-                self._settle()
-                self._ready.put(connection)
+                    self._serve(connection, connection.backlog.popleft())
 
     def _release(self, request_id: RequestId, body: Any) -> None:
         parked = self._parked.pop(request_id, None)

@@ -102,7 +102,7 @@ class ConsumerChecks:
         self.facts = {name: ConsumerFacts(name, Durable(name)) for name in names}
         self.beliefs = Beliefs(world, self.durable)
         self._asked: list[Any] = []
-        """Requests that arrived for this turn."""
+        """Requests that this turn may handle."""
         self._held: dict[int, tuple[Asked, Millis]] = {}
         """By connection: a held heartbeat, and the server's time at which it arrived."""
         self._broker: Broker | None = None
@@ -182,7 +182,8 @@ class ConsumerChecks:
 
     def turn_ends(self, broker: Broker, links: Iterable[Link], turn_began: Millis) -> None:
         now = broker.state.now
-        self._check_held(links, turn_began, now)
+        if not broker.is_behind:
+            self._check_held(links, turn_began, now)
         for facts in self.facts.values():
             group = self.durable(facts.name)
             if facts.loading:
@@ -193,7 +194,7 @@ class ConsumerChecks:
             for times in (facts.seen_first, facts.seen_last, facts.told_to_give_up):
                 for member_id in [m for m in times if m not in group.members]:
                     del times[member_id]
-            self._check_late(facts, group, now)
+            self._check_late(facts, group, now, is_behind=broker.is_behind)
             holds = now < facts.held_until == held_until(broker, facts.name)
             if holds and (taken := taken_from(broker, facts.before, group)):
                 raise facts.broken("a freeze takes nothing from present members", taken)
@@ -231,10 +232,12 @@ class ConsumerChecks:
     def session_ms(self) -> Millis:
         return self.config.group_consumer_session_timeout_ms
 
-    def _check_late(self, facts: ConsumerFacts, group: Durable, now: Millis) -> None:
+    def _check_late(self, facts: ConsumerFacts, group: Durable, now: Millis, *, is_behind: bool) -> None:
         for member_id, member in group.members.items():
             seen = facts.seen_last.setdefault(member_id, now)
             facts.seen_first.setdefault(member_id, now)
+            if is_behind:
+                continue  # deadlines wait
             if now > seen + self._session_of(member):
                 raise facts.broken("a silent member expires", f"{member_id} was seen {now - seen} ms ago")
             since = facts.told_to_give_up.get(member_id)

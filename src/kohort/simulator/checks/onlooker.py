@@ -79,6 +79,8 @@ class Onlooker:
         self._links: Mapping[ConnectionId, Link] = {}
         self._asked: list[Asked] = []
         """Requests that arrived for the next turn."""
+        self._taken: list[Asked] = []
+        """Requests of this turn, and of earlier ones that may have left them to it."""
         self._deleting = False
         self._loading = True
         """The server has just started: this turn loads all shards."""
@@ -149,9 +151,12 @@ class Onlooker:
 
     def turn_begins(self, arrived: Sequence[Arrived]) -> None:
         broker = self._broker
-        asked, self._asked = self._asked, []
         self._turn_began = self.world.now
-        self._deleting = False
+        if not broker.is_behind:
+            self._taken.clear()
+            self._deleting = False
+        self._taken += self._asked
+        self._asked.clear()
         self._moved.clear()
         for event in arrived:
             if isinstance(event, Frame):
@@ -161,7 +166,7 @@ class Onlooker:
                 shard = broker.state.shard_of(event.group)
                 if broker.state.coordinator_of(shard) != event.to_broker:
                     self._moved.append(shard)
-        self.consumers.turn_begins(broker, asked, self._loading)
+        self.consumers.turn_begins(broker, self._taken, self._loading)
         for name in self.consumers.facts:
             if self._moved and broker.state.shard_of(name) in self._moved:
                 self.consumers.load(name)
@@ -220,7 +225,7 @@ class Onlooker:
         for request_id, parked in broker._parked.items():
             if parked.shard is not None and request_id not in state.shards[parked.shard].running.parked:
                 raise Violation("every parked request is answered", f"request {request_id} is forgotten")
-        if self.world.now - self._replayed_at > REPLAY_EVERY_MS:
+        if self.world.now - self._replayed_at > REPLAY_EVERY_MS and not broker.is_behind:
             self.check_replay()
             self._check_unanswered(broker, links)
         self._forget_turn()

@@ -60,7 +60,6 @@ class Process:
         self.lives = 0
         self.paused_until: Millis = 0
         self._plan = plan
-        self._random = world.random("turns")
         self._requests_left = 0
         """Of the turn's budget."""
         self._off_loop = OffLoop(world, self._task_done, plan.task_delays_ms)
