@@ -83,7 +83,7 @@ test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against koh
 	$(BIN)/python tests/peers/shared_kafka.py $(PYTEST) -m peers tests/peers tests/client_library tests/clients tests/java
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
-	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
+	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
 
 docs: $(VENV)/.docs ## the documentation site, in site/ (open site/index.html; its search needs a web server)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

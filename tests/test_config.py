@@ -8,7 +8,7 @@ import pytest
 
 from kohort.cli.serve import described_settings
 from kohort.cli.start import chosen_config
-from kohort.config import SETTINGS, Address, Config, ConfigError, addresses, check, load, with_values
+from kohort.config import SETTINGS, Address, Config, ConfigError, Deviations, addresses, check, load, with_values
 
 
 def refusal(*settings: str, **environ: str) -> str:
@@ -214,3 +214,33 @@ def test_the_words_of_a_policy_are_taken_in_any_case() -> None:
     assert load({"group.consumer.migration.policy": "UPGRADE"}).group_consumer_migration_policy == "upgrade"
     with pytest.raises(ConfigError, match="it takes one of bidirectional, upgrade, downgrade, disabled"):
         load({"group.consumer.migration.policy": "both"})
+
+
+def test_the_strict_mode_is_a_preset_of_settings() -> None:
+    config = load({"compatibility": "kafka"}, environ={})
+    assert (config.group_heartbeat_hold_enable, config.journal_enable) == (False, False)
+    assert (config.group_storm_rebalance_delay_ms, config.group_consumer_assignors) == (0, "uniform,range")
+    assert with_values(config, num_partitions=3).group_storm_rebalance_delay_ms == 0
+    assert not any(getattr(config.deviations, name) for name in Deviations.__struct_fields__)
+    assert load({"compatibility": "KAFKA", "journal.enable": "false"}, environ={}) == config
+    usual = load({}, environ={})
+    assert all(getattr(usual.deviations, name) for name in Deviations.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("own", "is_now", "wanted"),
+    [
+        ("group.heartbeat.hold.enable=true", "true", "false"),
+        ("group.storm.rebalance.delay.ms=3000", "3000", "0"),
+        ("journal.enable=true", "true", "false"),
+        ("group.consumer.assignors=uniform,range,lag", "uniform,range,lag", "uniform,range"),
+        ("group.consumer.ownership.fencing.enable=true", "true", "false"),
+    ],
+)
+def test_what_the_strict_mode_turns_off_cannot_be_turned_on(own: str, is_now: str, wanted: str) -> None:
+    name = own.partition("=")[0]
+    expected = f"{name} is {is_now}, but compatibility=kafka needs {wanted}; leave out one of the two settings"
+    assert refusal("compatibility=kafka", own) == expected
+    variable = "KOHORT_" + name.upper().replace(".", "_")
+    assert refusal("compatibility=kafka", **{variable: own.partition("=")[2]}) == expected
+    assert "it takes one of kohort, kafka" in refusal("compatibility=apache")

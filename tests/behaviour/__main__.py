@@ -1,4 +1,4 @@
-"""`python tests/behaviour [--sequences N] [--seed N] [--quick] [--record] [--only NAME…]`: Kafka and kohort, compared.
+"""`python tests/behaviour [--sequences N] [--seed N] [--quick] [--strict] [--record] [--only NAME…]`: compared servers.
 
 Runs random sequences of requests, and then every scenario of tests/coordinator/scenarios that a client can show,
 against Apache Kafka and against kohort, over plain sockets. Says what ran, what is the same and what differs, and
@@ -26,6 +26,7 @@ import random_run  # noqa: E402
 import scenario_files as files  # noqa: E402
 import scenario_run  # noqa: E402
 from bench import _kafka as apache  # noqa: E402
+from lanes import STRICT, USUAL  # noqa: E402
 from profiles import EXPIRING  # noqa: E402
 
 
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**8), help="of the first of them")
     parser.add_argument("--quick", action="store_true", help="leave out the scenarios that take minutes")
     parser.add_argument("--record", action="store_true", help="write the differences of scenarios that there are now")
+    parser.add_argument("--strict", action="store_true", help="kohort with compatibility=kafka")
     parser.add_argument("--only", nargs="*", help="scenarios by name")
     options = parser.parse_args()
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None and not os.environ.get("KAFKA_LIB")]
@@ -46,20 +48,28 @@ def main() -> int:
 
 def _compare(class_path: str, options: argparse.Namespace) -> int:
     began = time.monotonic()
-    known = files.known()
-    chosen = [scenario for scenario in files.scenarios() if not options.only or scenario.name in options.only]
+    lane = STRICT if options.strict else USUAL
+    known = files.known(lane)
+    chosen = [scenario for scenario in files.scenarios(lane) if not options.only or scenario.name in options.only]
     if options.quick:
         chosen = [scenario for scenario in chosen if scenario.profile.name != EXPIRING.name]
-    _say(f"Apache Kafka {apache.version(class_path)} and kohort; seed {options.seed}")
+    kohort = "a strict kohort" if options.strict else "kohort"
+    _say(f"Apache Kafka {apache.version(class_path)} and {kohort}; seed {options.seed}")
     found, too_late = [], []
     if options.sequences:
-        found, too_late = random_run.run(class_path, options.sequences, options.seed, _say)
-    outcome = scenario_run.run(class_path, chosen, known, _say)
+        found, too_late = random_run.run(class_path, options.sequences, options.seed, _say, lane)
+    outcome = scenario_run.run(class_path, chosen, known, _say, lane)
     if options.record:
-        files.record(outcome.found, [*outcome.found, *outcome.same])
-        known = files.known()
+        files.record(outcome.found, [*outcome.found, *outcome.same], lane)
+        known = files.known(lane)
+    forbidden = [
+        f"{name}.txt: docs/differences.md says that {known_id} does not show here"
+        for name in outcome.found
+        for known_id in (known[name].ids if name in known else ())
+        if known_id not in lane.ids
+    ]
     unnamed = [f"{name}.txt: no id says why" for name in outcome.found if not known.get(name) or not known[name].ids]
-    findings = ([] if options.record else outcome.findings) + unnamed
+    findings = ([] if options.record else outcome.findings) + unnamed + forbidden
     _say(
         f"scenarios: {len(chosen)} ran, {len(outcome.same)} the same, {len(outcome.found)} different, "
         f"{len(findings)} not explained; {len(files.reasons(files.NOT_RUN))} are not for the wire"

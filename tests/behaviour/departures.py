@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lanes import STRICT, USUAL, Lane
 from shard_world import ShardWorld
 
 from kohort.coordinator.classic.protocol_vote import candidates
@@ -38,6 +39,10 @@ class _Words:
     options: dict[str, str]
 
 
+def lane_of(world: ShardWorld) -> Lane:
+    return STRICT if world.settings.get("compatibility") == STRICT.compatibility else USUAL
+
+
 def _read(command: str) -> _Words:
     verb, *words = command.split()
     options = dict(word.split("=", 1) for word in words if "=" in word and "-" not in word.split("=")[0])
@@ -47,6 +52,15 @@ def _read(command: str) -> _Words:
 
 def before(world: ShardWorld, command: str) -> str:
     """The known difference that the command causes in this state; "" for none."""
+    return _of_lane(world, _before(world, command))
+
+
+def _of_lane(world: ShardWorld, known: str) -> str:
+    """The difference, if the world's lane may show it."""
+    return known if known in lane_of(world).ids else ""
+
+
+def _before(world: ShardWorld, command: str) -> str:
     words = _read(command)
     match words.verb:
         case "leave":
@@ -66,6 +80,10 @@ def before(world: ShardWorld, command: str) -> str:
 def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequence[str], departed: bool) -> str:
     """The known difference between two answers; "" if there is none. `world` is as it was before the command.
     `departed`: a member left the group, and no member of the consumer protocol has heartbeated since."""
+    return _of_lane(world, _between(world, command, kafka, kohort, departed))
+
+
+def _between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequence[str], departed: bool) -> str:
     words = _read(command)
     both_answered = bool(kafka and kohort)
     if (
@@ -86,6 +104,11 @@ def between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Seque
         and _is_of_offsets_alone(world, words.group)
     ):
         return "offsets-alone"
+    if words.verb == "join" and words.group in world.shard.consumers.groups:
+        if "error=-1" in theirs and "error=23" in ours:
+            return "unreadable-join"
+        if "generation_id=0 " in theirs and "generation_id=" in ours:
+            return "downgrade-generation"
     if words.verb == "commit":
         group = world.shard.running.groups.get(words.group)
         member = group.members.get(_member_id(world, words)) if group is not None else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import departures
+from lanes import STRICT, USUAL, Lane
 from scenario_commands import Name
 from shard_world import ShardWorld
 
@@ -40,12 +41,14 @@ class Hints:
     departs_by: str = ""
     local: dict[int, str] = field(default_factory=dict)
     """Commands whose answers alone differ, and why."""
+    exact_epochs: bool = False
+    """Whether both servers count from the same first epoch."""
     labels: dict[str, str] = field(default_factory=dict)
     """The names, in the run over sockets, of member ids that servers make."""
 
 
-def hints_for(commands: Iterable[str]) -> Hints:
-    guide = Guide()
+def hints_for(commands: Iterable[str], lane: Lane = USUAL) -> Hints:
+    guide = Guide(lane=lane)
     for command in commands:
         guide.play(command)
     return guide.hints
@@ -54,10 +57,11 @@ def hints_for(commands: Iterable[str]) -> Hints:
 class Guide(ShardWorld):
     """`prompt`: deadlines that are due fire after each command, as they do where time is real."""
 
-    def __init__(self, prompt: bool = False) -> None:
+    def __init__(self, prompt: bool = False, lane: Lane = USUAL) -> None:
         super().__init__()
+        self.settings["compatibility"] = lane.compatibility
         self._prompt = prompt
-        self.hints = Hints()
+        self.hints = Hints(exact_epochs=lane is STRICT)
         self._answered: set[int] = set()
         self._last_fired = -1
         self.departed = False

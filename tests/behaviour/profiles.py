@@ -56,6 +56,7 @@ PATIENT = Profile(
     "patient",
     TIMES | {"group.consumer.assignment.interval.ms": 3_000, "group.consumer.heartbeat.interval.ms": 7_000},
 )
+UNHURRIED = Profile("unhurried", TIMES | {"group.consumer.assignment.interval.ms": 2_000})
 RETENTION_MINUTES = 1
 _OFTEN = {"offsets.retention.check.interval.ms": "900"}
 EXPIRING = Profile(
@@ -80,6 +81,7 @@ BY_CONFIG = {
     "group_consumer_max_size=2": PAIRS,
     "group_max_size=2": PAIRS,
     "group_max_size=1": SINGLE,
+    "group_consumer_assignment_interval_ms=2000": UNHURRIED,
     "group_consumer_assignment_interval_ms=3000": PATIENT,
     "group_consumer_heartbeat_interval_ms=7000": PATIENT,
     "group_consumer_min_session_timeout_ms=1000": USUAL,

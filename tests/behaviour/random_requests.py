@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import departures
 from guide import Guide, Hints
+from lanes import USUAL, Lane
 
 SETTINGS = (
     "config group_initial_rebalance_delay_ms=0 group_consumer_assignment_interval_ms=0 group_storm_rebalance_delay_ms=0"
@@ -33,10 +34,10 @@ OWNED = (" owned=none", " owned=null", " owned=t:0+1", " owned=t:5")
 class _Making:
     """A sequence while it is made: the guide runs along, to say what is worth saying next."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, lane: Lane) -> None:
         self.random = random.Random(seed)
         self.kind = KINDS[seed % len(KINDS)]
-        self.guide = Guide(prompt=True)
+        self.guide = Guide(prompt=True, lane=lane)
         self.commands: list[str] = []
         self.static: set[str] = set()
         """Names with an instance id, if only some have one."""
@@ -48,9 +49,9 @@ class _Making:
         self.guide.play(command)
 
 
-def sequence(seed: int, length: int = 0) -> tuple[list[str], Hints, bool]:
+def sequence(seed: int, length: int = 0, lane: Lane = USUAL) -> tuple[list[str], Hints, bool]:
     """The commands of a seed, the hints to run them by, and whether partitions are compared exactly."""
-    made = _Making(seed)
+    made = _Making(seed, lane)
     steps = length or made.random.randrange(12, 36)
     story = _settling(made) if made.kind == "settled" else iter(lambda: _command(made), "")
     while len(made.commands) < steps + 2 and made.guide.hints.departs_at < 0:
@@ -63,9 +64,9 @@ def sequence(seed: int, length: int = 0) -> tuple[list[str], Hints, bool]:
     return made.commands, made.guide.hints, made.kind != "settled"
 
 
-def replay(commands: Sequence[str]) -> Hints:
+def replay(commands: Sequence[str], lane: Lane = USUAL) -> Hints:
     """The hints for a part of a sequence. Raises what the guide raises where it makes no sense."""
-    guide = Guide(prompt=True)
+    guide = Guide(prompt=True, lane=lane)
     for command in commands:
         guide.play(command)
     return guide.hints

@@ -21,8 +21,9 @@ from bench import _kafka as apache
 from departures import LOCAL, after, between, errors
 from fuzz_shrink import fewer
 from guide import Guide, Hints
+from lanes import Lane, documented
 from pulse import pulse_of
-from scenario_files import SERVERS, documented
+from scenario_files import SERVERS
 from servers import Pair, both
 from wire_world import Patience, WireWorld
 
@@ -59,7 +60,7 @@ class Result:
     """True if a server or this process was too late for the order of requests to be certain, or if nothing measured."""
 
 
-def run(class_path: str, number: int, first_seed: int, say: Say) -> tuple[list[str], list[str]]:
+def run(class_path: str, number: int, first_seed: int, say: Say, lane: Lane) -> tuple[list[str], list[str]]:
     """The findings as text, and the sequences that ran too late for a verdict."""
     seeds = range(first_seed, first_seed + number)
     ended: Counter[str] = Counter()
@@ -68,7 +69,7 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> tuple[list[s
     differing: dict[int, list[Result]] = {}
     """The plays of each sequence, by its seed."""
     java_options = apache.USUAL if number > BRIEFLY else apache.BRIEF
-    with both(class_path, SETTINGS, requests.TOPICS, java_options) as pair:
+    with both(class_path, SETTINGS, requests.TOPICS, java_options, lane) as pair:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             for seed, result in zip(seeds, pool.map(lambda seed: of_seed(pair, seed), seeds), strict=True):
                 compared += result.compared
@@ -82,7 +83,7 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> tuple[list[s
                 plays += others
         for seed, plays in differing.items():
             if plays[-1].at >= 0 and plays[-1].is_late:
-                plays.append(_compare(pair, *requests.sequence(seed), SLOW))
+                plays.append(_compare(pair, *requests.sequence(seed, lane=pair.lane), SLOW))
         last = {seed: plays[-1] for seed, plays in differing.items() if plays[-1].at >= 0}
         sure = [seed for seed in last if is_sure(differing[seed])]
         texts = {seed: text for seed in sure[:SHOWN] if (text := finding(pair, seed))}
@@ -96,7 +97,7 @@ def run(class_path: str, number: int, first_seed: int, say: Say) -> tuple[list[s
         hasty = [seed for seed in differing if seed not in last]
         say(f"random sequences: {len(differing)} differed in haste; not when played again: {hasty or 'none'}")
     say("known differences met: " + (", ".join(f"{name} {times}" for name, times in ended.most_common()) or "none"))
-    unknown = sorted(ended.keys() - documented())
+    unknown = sorted(ended.keys() - documented().keys())
     too_late = [f"the sequence of seed {seed}" for seed in last if last[seed].is_late and seed not in texts]
     return found + [f"{name} is not in docs/differences.md" for name in unknown], too_late
 
@@ -108,7 +109,7 @@ def is_sure(plays: Sequence[Result]) -> bool:
 
 
 def of_seed(pair: Pair, seed: int) -> Result:
-    commands, hints, exact = requests.sequence(seed)
+    commands, hints, exact = requests.sequence(seed, lane=pair.lane)
     return _compare(pair, commands, hints, exact, HASTY)
 
 
@@ -116,7 +117,7 @@ def _compare(pair: Pair, commands: Sequence[str], hints: Hints, exact: bool, pat
     end = hints.departs_at if hints.departs_at >= 0 else len(commands)
     said = commands[:end]
     (kafka, is_late), (kohort, is_late_too) = (_play(pair, server, said, hints, exact, patience) for server in SERVERS)
-    world = Guide(prompt=True)
+    world = Guide(prompt=True, lane=pair.lane)
     local = []
     for number, command in enumerate(said):
         if kafka[number] == kohort[number]:
@@ -154,7 +155,7 @@ def _played_again(pair: Pair, seed: int) -> list[Result]:
     """The last play is the first without a difference, or one that is not late."""
     plays = []
     for patience in AGAIN:
-        plays.append(_compare(pair, *requests.sequence(seed), patience))
+        plays.append(_compare(pair, *requests.sequence(seed, lane=pair.lane), patience))
         if plays[-1].at < 0 or (patience is SLOW and not plays[-1].is_late):
             break
     return plays
@@ -162,7 +163,7 @@ def _played_again(pair: Pair, seed: int) -> list[Result]:
 
 def finding(pair: Pair, seed: int) -> str:
     """The shortest sequence with the difference, as text; "" if there is no difference any more."""
-    commands, hints, exact = requests.sequence(seed)
+    commands, hints, exact = requests.sequence(seed, lane=pair.lane)
     result = _compare(pair, commands, hints, exact, CALM)
     if result.at < 0:
         return ""
@@ -192,7 +193,7 @@ def _is_alike(one: Result, other: Result) -> bool:
 
 def _differs(pair: Pair, commands: Sequence[str], exact: bool) -> Result | None:
     try:
-        hints = requests.replay(commands)
+        hints = requests.replay(commands, pair.lane)
     except (AssertionError, KeyError, TypeError):
         return None  # the other commands make no sense without those that are left out
     result = _compare(pair, commands, hints, exact, CALM)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guide import Hints, hints_for
+from lanes import STRICT, USUAL, Lane
 from profiles import RETENTION_MINUTES, Profile, profile_of
 from test_scenarios import SCENARIOS, parse, rows_of
 
@@ -22,9 +23,7 @@ FOLDER = Path(__file__).parent
 NOT_RUN = FOLDER / "not_run.txt"
 ROWS_NOT_SHOWN = FOLDER / "rows_not_shown.txt"
 """Rows of docs/conformance.md that are not compared, and why."""
-DIFFERENCES = FOLDER / "differences.txt"
 SEQUENCES = FOLDER.parent / "peers" / "sequences"
-DOCUMENT = FOLDER.parents[1] / "docs" / "differences.md"
 SERVERS = ("kafka", "kohort")
 VARIES = "varies"
 
@@ -112,13 +111,15 @@ def commands_of(path: Path) -> tuple[str, ...]:
     return tuple(command for commands, _ in blocks for command in commands if not command.startswith("#"))
 
 
-def scenarios() -> list[Scenario]:
+def scenarios(lane: Lane = USUAL) -> list[Scenario]:
     found = []
     skipped = reasons(NOT_RUN)
     for path in SCENARIOS:
         if path.stem not in skipped:
             commands = commands_of(path)
-            found.append(Scenario(path.stem, commands, hints_for(commands), profile_of(commands, LONG.get(path.stem))))
+            found.append(
+                Scenario(path.stem, commands, hints_for(commands, lane), profile_of(commands, LONG.get(path.stem)))
+            )
     return found
 
 
@@ -152,8 +153,8 @@ def differences(commands: Sequence[str], transcripts: Transcripts) -> tuple[Diff
 # -- the file of known differences
 
 
-def known() -> dict[str, Known]:
-    text = DIFFERENCES.read_text(encoding="utf-8") if DIFFERENCES.exists() else ""
+def known(lane: Lane = USUAL) -> dict[str, Known]:
+    text = lane.differences.read_text(encoding="utf-8") if lane.differences.exists() else ""
     found = {}
     for entry in filter(None, text.split("\n\n")):
         lines = [line for line in entry.splitlines() if not line.startswith("#")]
@@ -171,10 +172,10 @@ def known() -> dict[str, Known]:
     return found
 
 
-def record(found: Mapping[str, Sequence[Difference]], ran: Iterable[str]) -> None:
+def record(found: Mapping[str, Sequence[Difference]], ran: Iterable[str], lane: Lane = USUAL) -> None:
     """Record the differences of the scenarios that ran. Entries of others stay, and so do all ids, and the earlier
     errors of an entry that varies."""
-    entries = known()
+    entries = known(lane)
     for name in ran:
         before, rows = entries.get(name, NOTHING), list(found.get(name, ()))
         if before.varies:
@@ -183,18 +184,15 @@ def record(found: Mapping[str, Sequence[Difference]], ran: Iterable[str]) -> Non
         entries.pop(name, None)
         if rows:
             entries[name] = Known(before.ids, tuple(rows), before.varies)
+    server = "a strict kohort" if lane is STRICT else "kohort"
+    target = f"make peers-behaviour RECORD=yes{' STRICT=yes' if lane is STRICT else ''}"
     parts = [
-        "# What Apache Kafka and kohort answer differently in scenarios, by the ids of docs/differences.md.\n"
-        "# Written by make peers-behaviour RECORD=yes, but for the ids."
+        f"# What Apache Kafka and {server} answer differently in scenarios, by the ids of docs/differences.md.\n"
+        f"# Written by {target}, but for the ids."
     ]
     for name, entry in sorted(entries.items()):
         lines = [" ".join([f"{name}.txt", *entry.ids, *[VARIES] * entry.varies])]
         for row in entry.differences:
             lines += [f"  {row.command}", *(f"    {line}".rstrip() for line in row.lines)]
         parts.append("\n".join(lines))
-    DIFFERENCES.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-
-
-def documented() -> set[str]:
-    """The ids that docs/differences.md explains."""
-    return set(re.findall(r"^\| `([a-z0-9-]+)` \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
+    lane.differences.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple
 
+from lanes import Lane
 from profiles import FACTOR, SLOWEST
 from pulse import pulse_of
 from scenario_files import NOTHING, SERVERS, Difference, Known, Scenario, differences
@@ -66,7 +67,7 @@ class Outcome:
 _runs = count()
 
 
-def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Known], say: Say) -> Outcome:
+def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Known], say: Say, lane: Lane) -> Outcome:
     plays: defaultdict[str, list[Compared]] = defaultdict(list)
     open_ones = list(scenarios)
     for factor, turns in STAGES.items():
@@ -75,7 +76,7 @@ def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Know
             break
         with ExitStack() as stack, ThreadPoolExecutor(len(profiles)) as pool:
             started = pool.map(
-                lambda profile: stack.enter_context(both(class_path, profile.settings, SHARED_TOPICS)),
+                lambda profile: stack.enter_context(both(class_path, profile.settings, SHARED_TOPICS, lane=lane)),
                 profiles.values(),
             )
             pairs = dict(zip(profiles, started, strict=True))
@@ -103,7 +104,7 @@ def run(class_path: str, scenarios: Sequence[Scenario], known: Mapping[str, Know
                     break
     for scenario in open_ones:
         say(f"alone, because all its runs were late: {scenario.name}")
-        with both(class_path, scenario.profile.slower(SLOWEST).settings, SHARED_TOPICS) as pair:
+        with both(class_path, scenario.profile.slower(SLOWEST).settings, SHARED_TOPICS, lane=lane) as pair:
             alone = _compare(pair, [scenario], 1, partial(play, patience=SLOW, factor=SLOWEST))
         plays[scenario.name].append(alone[scenario.name])
     outcome = Outcome()

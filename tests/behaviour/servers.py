@@ -10,6 +10,8 @@ from threading import Lock
 
 from bench import _kafka as apache
 from bench._process import serving
+from lanes import USUAL as USUAL_LANE
+from lanes import Lane
 from peer_requests import OFFSETS_PARTITIONS, create_topics, wait_until_known
 from peer_servers import OF_KAFKA, wait_for_the_coordinator
 from socket_client import Address, Wire
@@ -21,8 +23,6 @@ USUAL = {
     "group.consumer.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
 }
-OF_KOHORT = {"group.heartbeat.hold.enable": "false", "group.storm.rebalance.delay.ms": "0"}
-"""Switch off what Kafka lacks: held heartbeats, and a longer rebalance after several in a row."""
 
 Start = Callable[[Mapping[str, str]], Address]
 """Starts a server, on its stored data, with these settings besides its own. A running server is stopped first."""
@@ -32,6 +32,7 @@ Start = Callable[[Mapping[str, str]], Address]
 class Pair:
     """Two running servers, with the topics that all runs share."""
 
+    lane: Lane
     starts: Mapping[str, Start]
     addresses: dict[str, Address]
     shared: Mapping[str, Mapping[str, TopicSpec]]
@@ -46,15 +47,19 @@ class Pair:
 
 @contextmanager
 def both(
-    class_path: str, settings: Mapping[str, str], topics: Mapping[str, int], java_options: Sequence[str] = apache.BRIEF
+    class_path: str,
+    settings: Mapping[str, str],
+    topics: Mapping[str, int],
+    java_options: Sequence[str] = apache.BRIEF,
+    lane: Lane = USUAL_LANE,
 ) -> Iterator[Pair]:
     wanted = USUAL | settings
-    with starting_kafka(class_path, wanted | OF_KAFKA, java_options) as kafka, starting_kohort(wanted) as kohort:
-        yield started({"kafka": kafka, "kohort": kohort}, topics)
+    with starting_kafka(class_path, wanted | OF_KAFKA, java_options) as kafka, starting_kohort(wanted, lane) as kohort:
+        yield started({"kafka": kafka, "kohort": kohort}, topics, lane)
 
 
-def started(starts: Mapping[str, Start], topics: Mapping[str, int]) -> Pair:
-    pair = Pair(starts, {}, {})
+def started(starts: Mapping[str, Start], topics: Mapping[str, int], lane: Lane = USUAL_LANE) -> Pair:
+    pair = Pair(lane, starts, {}, {})
     addresses = {name: pair.restart(name, {}) for name in starts}
     return replace(pair, shared={name: created(address, topics) for name, address in addresses.items()})
 
@@ -76,12 +81,12 @@ def starting_kafka(class_path: str, settings: Mapping[str, str], java_options: S
 
 
 @contextmanager
-def starting_kohort(settings: Mapping[str, str]) -> Iterator[Start]:
+def starting_kohort(settings: Mapping[str, str], lane: Lane = USUAL_LANE) -> Iterator[Start]:
     with TemporaryDirectory() as data, ExitStack() as running:
 
         def start(added: Mapping[str, str]) -> Address:
             running.close()
-            wanted = [f"{name}={value}" for name, value in {**settings, **OF_KOHORT, **added}.items()]
+            wanted = [f"{name}={value}" for name, value in {**settings, **lane.settings, **added}.items()]
             _, address = running.enter_context(serving(*wanted, data=data))
             return address
 

@@ -18,6 +18,8 @@ import random_run
 import scenario_files as files
 import scenario_run
 from guide import Guide
+from lanes import DOCUMENT, STRICT, Lane, documented
+from lanes import USUAL as LANE
 from profiles import RESTARTED, USUAL
 from servers import USUAL as SETTINGS
 from servers import Pair, started, starting_kohort
@@ -28,10 +30,11 @@ RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
 
 
 @contextmanager
-def two_of_kohort(**other: str) -> Iterator[Pair]:
+def two_of_kohort(lane: Lane = LANE, **other: str) -> Iterator[Pair]:
     """Two servers that play Kafka and kohort; the first one also has other settings."""
-    with starting_kohort(SETTINGS | other) as first, starting_kohort(SETTINGS) as second:
-        yield started({"kafka": first, "kohort": second}, scenario_run.SHARED_TOPICS | requests.TOPICS)
+    topics = scenario_run.SHARED_TOPICS | requests.TOPICS
+    with starting_kohort(SETTINGS | other, lane) as first, starting_kohort(SETTINGS, lane) as second:
+        yield started({"kafka": first, "kohort": second}, topics, lane)
 
 
 def test_every_scenario_is_run_or_listed_with_a_reason() -> None:
@@ -42,7 +45,7 @@ def test_every_scenario_is_run_or_listed_with_a_reason() -> None:
 
 
 def test_every_row_of_the_conformance_list_is_shown_or_listed_with_a_reason() -> None:
-    document = (files.DOCUMENT.parent / "conformance.md").read_text(encoding="utf-8")
+    document = (DOCUMENT.parent / "conformance.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| ([A-Z]\d+) \|", document, re.MULTILINE))
     assert len(rows) == 166
     listed = files.reasons(files.ROWS_NOT_SHOWN)
@@ -55,8 +58,25 @@ def test_every_difference_is_explained_and_every_explanation_is_of_one() -> None
     for path in files.SEQUENCES.glob("*.txt"):
         shown.update(filter(None, map(peer_transcript.difference_of, path.read_text(encoding="utf-8").splitlines())))
     shown |= {word for word in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', RULES) if word != "delete-offsets"}
-    assert shown - files.documented() == set(), "not in docs/differences.md"
-    assert files.documented() - shown == set(), "nothing shows these"
+    assert shown - documented().keys() == set(), "not in docs/differences.md"
+    assert documented().keys() - shown == set(), "nothing shows these"
+
+
+def test_the_strict_lane_shows_nothing_but_what_stays() -> None:
+    run = {scenario.name for scenario in files.scenarios(STRICT)}
+    for name, entry in files.known(STRICT).items():
+        assert name in run, f"{name}.txt is not run"
+        assert entry.ids, f"{name}.txt: no id says why"
+        assert set(entry.ids) <= STRICT.ids, f"{name}.txt: docs/differences.md says that strict servers are as Kafka"
+        assert entry.differences, name
+
+
+def test_a_departure_that_strict_servers_lack_explains_nothing_there() -> None:
+    for lane, known in ((LANE, "numbers-go-on"), (STRICT, "")):
+        world = Guide(prompt=True, lane=lane)
+        for command in (requests.SETTINGS, "group g a", "leave g a", "delete g"):
+            world.play(command)
+        assert departures.before(world, "join g b v=3") == known
 
 
 def test_every_known_difference_of_a_scenario_has_an_id_and_two_answers() -> None:
@@ -96,8 +116,9 @@ def test_sequences_are_of_every_kind_and_of_many_versions() -> None:
         assert any(command.split()[0] == verb for command in commands), verb
 
 
-def test_the_answers_of_two_servers_that_are_the_same_are_the_same() -> None:
-    with two_of_kohort() as pair:
+@pytest.mark.parametrize("lane", [LANE, STRICT], ids=["usual", "strict"])
+def test_the_answers_of_two_servers_that_are_the_same_are_the_same(lane: Lane) -> None:
+    with two_of_kohort(lane) as pair:
         results = [random_run.of_seed(pair, seed) for seed in range(4 * len(requests.KINDS))]
     assert [result.commands[: result.at + 1] for result in results if result.at >= 0] == []
     assert sum(result.compared for result in results) > 300

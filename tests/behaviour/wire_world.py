@@ -226,8 +226,10 @@ class WireWorld(Commands):
         if made not in ("", None, who.name):
             label(self._labels, who.name, answer.number, made)
             self._names[made] = self._labels[made]
-        if answer.number in self._hints.epochs and not body.error_code and epoch_of(body) > 0:
-            self._leads.setdefault(group, epoch_of(body) - self._hints.epochs[answer.number])
+        has_epoch = isinstance(body, JoinGroupResponse | ConsumerGroupHeartbeatResponse) and not body.error_code
+        if answer.number in self._hints.epochs and has_epoch and epoch_of(body) > 0:
+            lead = 0 if self._hints.exact_epochs else epoch_of(body) - self._hints.epochs[answer.number]
+            self._leads.setdefault(group, lead)
 
     def _printed(self, what: str, body: Any, group: str) -> list[str]:
         if body is None:

@@ -12,6 +12,7 @@ from wire_driver import Connection, Wire, batch, fetch_request, produce_request,
 
 from kohort.broker.apis import APIS
 from kohort.broker.turn import Disconnect, Frame, Send, Shutdown
+from kohort.config import preset
 from kohort.simulator.checks.onlooker import response_of
 from kohort.wire.codec import decode, encode, encode_request
 from kohort.wire.errors import ErrorCode
@@ -155,6 +156,19 @@ def test_a_fetch_waits_no_longer_when_another_request_is_behind_it(
     fetched, coordinator = client.responses
     assert values_of(fetched) == []
     assert coordinator.node_id == 1
+
+
+def test_a_fetch_of_a_strict_server_waits_on_when_another_request_is_behind_it() -> None:
+    strict = Wire(**preset({"compatibility": "kafka"}))
+    client = strict.connect()
+    client.create_topic("t")
+    client.send(fetch_request("t", max_wait_ms=500), 11)
+    strict.step(client.frame(MetadataRequest(topics=None), 9))
+    assert client.responses == []
+    strict.advance(500)
+    fetched, metadata = client.responses
+    assert values_of(fetched) == []
+    assert metadata.brokers
 
 
 def test_a_woken_fetch_with_too_little_data_does_not_wait_again(wire: Wire, client: Connection) -> None:

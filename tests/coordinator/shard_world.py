@@ -40,7 +40,7 @@ from history_world import ReplayedLog
 from scenario_commands import LONG, Commands, Name, duration, text_of
 
 from kohort.broker.messages import changed
-from kohort.config import Config
+from kohort.config import Config, preset
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.uniform import UniformAssignor
@@ -133,7 +133,7 @@ class ShardWorld(Commands):
     @property
     def shard(self) -> Shard:
         if self._shard is None:
-            self._shard = Shard(0, Config(**self.settings), self.assignors)
+            self._shard = Shard(0, Config(**preset(self.settings)), self.assignors)
             if not self.loading:
                 self._step(Loaded())
         return self._shard
@@ -270,7 +270,7 @@ class ShardWorld(Commands):
         for who, _, _ in self.asked.values():
             who.parked = None
         self.asked.clear()
-        self._shard = Shard(0, Config(**self.settings), self.assignors)
+        self._shard = Shard(0, Config(**preset(self.settings)), self.assignors)
         for record in self.log.records:
             self._shard.apply(record, self.now)
         if self.catalog.by_name:

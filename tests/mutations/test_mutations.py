@@ -46,7 +46,7 @@ BUGS = {
         ("storm.txt", "storm_size.txt"), (REBALANCE, "max(len(group.members) - HANDFUL, 0)", "100")
     ),
     "elections have the initial delay of consumers": bug(
-        ("join_own_types.txt",), (REBALANCE, "return 0 if group.protocol_type in OWN_PROTOCOLS else ", "return ")
+        ("join_own_types.txt",), (REBALANCE, "is_own = group.protocol_type in OWN_PROTOCOLS and", "is_own = False and")
     ),
     # -- durability
     "answers leave before the turn's commit": bug(
@@ -91,18 +91,18 @@ BUGS = {
             "self._running.enter(group, Phase.PREPARING,",
             "group.generation_id += 1\n        self._running.enter(group, Phase.PREPARING,",
         ),
-        (REBALANCE, "self._hard.generations.get(group.group_id, 0)) + 1", "0)"),
+        (REBALANCE, "self._running.highest_generation(group.group_id)) + 1", "0)"),
     ),
     "a generation is used again after the deletion of its group": bug(
         ("generation_after_deletion.txt", "simulator of member"),
-        (JOIN, "= self._hard.generations.get(", "= 0 and self._hard.generations.get("),
+        (JOIN, "generation_id=self._running.former_generation(request.group_id)", "generation_id=0"),
         (REBALANCE, "group.generation_id = max(", "group.generation_id = min("),
     ),
     "a generation is used again after a crash between join and sync": bug(
         ("failover_between_join_and_sync.txt", "simulator of member"),
         (
             REBALANCE,
-            "        self._running.out.records.append(generation_record(group.group_id, group.generation_id))\n",
+            "        self._running.generation_used(group.group_id, group.generation_id)\n",
             "",
         ),
     ),
@@ -156,14 +156,14 @@ BUGS = {
     ),
     "a session ends while the member's join is parked": bug(
         ("parked_beyond_session.txt",),
-        (GROUP, "(member.join in self._running.parked and not member.is_new) or member.sync", "member.sync"),
+        (GROUP, "(waits and not member.is_new) or member.sync", "member.sync"),
     ),
     "a session ends while the member's sync is parked": bug(
         ("parked_beyond_session.txt",),
         (
             GROUP,
-            "(member.join in self._running.parked and not member.is_new) or member.sync is not None",
-            "member.join in self._running.parked and not member.is_new",
+            "(waits and not member.is_new) or member.sync is not None",
+            "waits and not member.is_new",
         ),
     ),
     "a commit does not keep the session alive": bug(
@@ -218,7 +218,7 @@ BUGS = {
         (OFFSETS, "if group.phase is Phase.STABLE else None", "if group.phase is Phase.STABLE else set()"),
     ),
     "a group expires while members are about to join": bug(
-        ("expiry_simple.txt",), (OFFSETS, "and not group.pending and len(expired)", "and len(expired)")
+        ("expiry_simple.txt",), (OFFSETS, "and not is_joined and len(expired)", "and len(expired)")
     ),
     "a topic that is created again has the offsets of its predecessor": bug(
         ("tests/broker/groups/test_offsets.py::test_a_recreated_topics_id_reads_no_old_offsets",),

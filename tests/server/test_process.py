@@ -55,6 +55,13 @@ def test_the_log_as_json(tmp_path: Path) -> None:
         assert ready["took_ms"] > 0
 
 
+def test_the_log_tells_that_the_server_is_strict() -> None:
+    with Serve("--in-memory", *ANYWHERE, "--set", "compatibility=kafka") as serve:
+        assert " compatibility=kafka " in serve.ready
+    with Serve("--in-memory", *ANYWHERE) as serve:
+        assert "compatibility" not in serve.ready
+
+
 def test_the_default_data_directory_is_the_users(tmp_path: Path) -> None:
     with Serve(*ANYWHERE, env={**os.environ, "XDG_DATA_HOME": str(tmp_path)}) as serve:
         assert f"data_dir={tmp_path}/kohort" in serve.ready

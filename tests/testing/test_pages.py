@@ -1,4 +1,4 @@
-"""The programs of docs/how-to/testing.md and of the tutorials run unchanged except for the server's address."""
+"""The programs of testing.md, strict-mode.md and the tutorials run unchanged except for the server's address."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def run(directory: Path, command: list[str]) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_page_about_the_strict_mode(tmp_path: Path) -> None:
+    [program] = programs("how-to/strict-mode.md")
+    (tmp_path / "test_page.py").write_text(program, encoding="utf-8")
+    assert "1 passed" in run(tmp_path, PYTEST)
 
 
 @pytest.mark.client

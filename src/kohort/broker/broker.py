@@ -466,7 +466,7 @@ class Broker:
 
     def _hurry_fetch(self, connection: Connection) -> None:
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
-        if parked is None or parked.context.api_key != FETCH.key or not _has_other_behind(connection):
+        if parked is None or parked.context.api_key != FETCH.key or not self._hurries(connection):
             return
         wait = self._state.fetch_waits.take_waiting(parked.context.request_id)
         if wait is not None:
@@ -475,12 +475,13 @@ class Broker:
     def _answer_fetch(self, wait: FetchWait) -> None:
         """Answer a fetch with the data there is, or park it again."""
         connection = self._parked[wait.context.request_id].connection
-        result = fetch.resume(self._state, wait, at_once=self._stopping or _has_other_behind(connection))
+        result = fetch.resume(self._state, wait, at_once=self._stopping or self._hurries(connection))
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)
 
-
-def _has_other_behind(connection: Connection) -> bool:
-    """True if a request other than a fetch waits behind a parked fetch. Clients look for their coordinator and for
-    offsets on the connection on which they fetch."""
-    return bool(connection.backlog) and int.from_bytes(connection.backlog[0][:2], "big") != FETCH.key
+    def _hurries(self, connection: Connection) -> bool:
+        """True if a request other than a fetch waits behind a parked fetch. Clients look for their coordinator and for
+        offsets on the connection on which they fetch."""
+        if not connection.backlog or not self._state.config.deviations.early_fetches:
+            return False
+        return int.from_bytes(connection.backlog[0][:2], "big") != FETCH.key

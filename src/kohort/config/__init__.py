@@ -3,10 +3,11 @@
 An attribute's property name is the attribute with dots for underscores: `group_initial_rebalance_delay_ms` is
 `group.initial.rebalance.delay.ms`.
 
-settings    the table: name, default, meaning, bounds
-checks      what must hold between several settings
-addresses   addresses of listeners
-sources     settings from text: files, environment, flags
+settings       the table: name, default, meaning, bounds
+compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
+checks         what must hold between several settings
+addresses      addresses of listeners
+sources        settings from text: files, environment, flags
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kohort.config.checks import (
     consumer_bounds,
     with_values,
 )
+from kohort.config.compatibility import KAFKA, Deviations, preset
 from kohort.config.settings import ALIASES, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
 from kohort.config.sources import load, parse_value
 
@@ -29,18 +31,21 @@ __all__ = [
     "BOUNDED",
     "GROUP_PROTOCOLS",
     "INT_MAX",
+    "KAFKA",
     "LONG_MAX",
     "OF_PACKAGES",
     "SETTINGS",
     "Address",
     "Config",
     "ConfigError",
+    "Deviations",
     "addresses",
     "assignor_names",
     "check",
     "consumer_bounds",
     "load",
     "parse_value",
+    "preset",
     "property_name",
     "with_values",
 ]

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from kohort.config.addresses import one_each
-from kohort.config.settings import SETTINGS, Config, ConfigError
+from kohort.config.compatibility import KAFKA, STRICT
+from kohort.config.settings import SETTINGS, Config, ConfigError, property_name
 
 GROUP_PROTOCOLS = frozenset(("classic", "consumer", "share", "streams"))
 
@@ -15,6 +16,7 @@ def check(config: Config) -> Config:
     """Check what spans several settings. Returns the config, listeners spelled out; raises ConfigError."""
     for name, setting in SETTINGS.items():
         check_bounds(name, getattr(config, setting.name))
+    _check_compatibility(config)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
     _check_consumer_groups(config)
@@ -66,6 +68,22 @@ def assignor_names(config: Config) -> list[str]:
     if not set(names) - {OF_PACKAGES}:
         raise ConfigError("group.consumer.assignors names no assignor; kohort has uniform, range, rack and lag")
     return names
+
+
+def _check_compatibility(config: Config) -> None:
+    if config.compatibility != KAFKA:
+        return
+    for attribute, value in STRICT.items():
+        given = getattr(config, attribute)
+        if given != value:
+            raise ConfigError(
+                f"{property_name(attribute)} is {_text(given)}, but compatibility=kafka needs {_text(value)}; "
+                "leave out one of the two settings"
+            )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_consumer_groups(config: Config) -> None:

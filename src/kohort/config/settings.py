@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from kohort.config.compatibility import DEVIATIONS, KAFKA, KOHORT, Deviations
+
 INT_MAX = 2_147_483_647
 LONG_MAX = 9_223_372_036_854_775_807
 
@@ -41,6 +43,13 @@ class Config:
     broker_id: int = _setting(1, "Id of the first broker; the others count up from it", low=0, high=INT_MAX)
     broker_rack: str = _setting("", "Rack of the brokers, comma separated for several; empty for none")
     data_dir: str = _setting("", "Directory of the data; empty keeps everything in memory")
+
+    compatibility: str = _setting(
+        KOHORT,
+        "kafka is the strict mode, to test software that is meant for Apache Kafka: it switches off what shows on the "
+        "wire and is not Kafka's (docs/differences.md)",
+        one_of=(KOHORT, KAFKA),
+    )
 
     # -- limits of connections and requests
     max_connections: int = _setting(10_000, "Open connections in all", low=1, high=INT_MAX)
@@ -285,6 +294,11 @@ class Config:
 
     without_effect: tuple[str, ...] = ()
     """Names of Kafka's settings that were given and that kohort accepts without doing anything."""
+
+    @property
+    def deviations(self) -> Deviations:
+        """Where the answers differ from Apache Kafka's."""
+        return DEVIATIONS[self.compatibility]
 
     @property
     def offsets_retention_ms(self) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.config.checks import check, check_bounds
+from kohort.config.compatibility import preset
 from kohort.config.settings import ALIASES, SETTINGS, Config, ConfigError, property_name
 from kohort.properties import read_properties
 
@@ -78,7 +79,7 @@ def load(
                 raise ConfigError(f"unknown setting {name}{origin}{_hint(name)}")
             else:
                 without_effect[name] = None
-    return check(Config(**values, without_effect=tuple(without_effect)))
+    return check(Config(**preset(values), without_effect=tuple(without_effect)))
 
 
 def parse_value(name: str, text: str, factor: int = 1) -> Any:

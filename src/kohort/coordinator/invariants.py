@@ -84,7 +84,8 @@ def _check_consumer_deadlines(running: Running, consuming: RunningConsumers, gro
     name = group.group_id
     assert group.patterns.keys() <= group.pattern_users.keys(), f"{name}: unused patterns: {group.patterns}"
     is_asked = consuming.of(group).target.asked_epoch is not None
-    waits = ("consumer assign", name, "") in running.deadlines or is_asked
+    is_lazy = not running.deviations.departure_target
+    waits = ("consumer assign", name, "") in running.deadlines or is_asked or is_lazy
     assert group.epoch == group.assignment_epoch or waits, f"{name}: no target is due"
     for member_id in group.members:
         assert ("consumer session", name, member_id) in running.deadlines, f"{name}: {member_id} has no session"

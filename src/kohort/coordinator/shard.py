@@ -105,7 +105,7 @@ class Shard:
         self.log = LogName("__consumer_offsets", index)
         self.index = index
         self.hard = HardState()
-        self.running = Running(self.hard)
+        self.running = Running(self.hard, config.deviations)
         """For reading: queries, checkers, tests."""
         self._config = config
         self._groups = ClassicGroups(config, self.hard, self.running)

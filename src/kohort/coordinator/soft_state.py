@@ -6,6 +6,7 @@ persist a group. The soft state of consumer groups is in consumer/soft_state.py.
 
 from __future__ import annotations
 
+from kohort.config import Deviations
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.responses import join_error
@@ -28,8 +29,9 @@ generation than the group's is out of date and does nothing.
 
 
 class Running:
-    def __init__(self, hard: HardState) -> None:
+    def __init__(self, hard: HardState, deviations: Deviations) -> None:
         self._hard = hard
+        self.deviations = deviations
         self.groups: dict[str, Group] = {}
         self.deadlines: Deadlines[Key] = Deadlines()
         self.parked: dict[RequestId, tuple[str, str]] = {}
@@ -57,6 +59,18 @@ class Running:
     def persist(self, group: Group) -> None:
         self.out.records.append(group_record(group.group_id, value_of(group)))
 
+    def highest_generation(self, group_id: str) -> int:
+        """The highest number that was written for this name; 0 for none."""
+        return self._hard.generations.get(group_id, 0) if self.deviations.numbers_go_on else 0
+
+    def former_generation(self, group_id: str) -> int:
+        """The number from which a new group of this name counts on."""
+        return self._hard.generations.get(group_id, self._hard.forgotten) if self.deviations.numbers_go_on else 0
+
+    def generation_used(self, group_id: str, generation: int) -> None:
+        if self.deviations.numbers_go_on:
+            self.out.records.append(generation_record(group_id, generation))
+
     def forget_pending(self, group: Group, member_id: str) -> bool:
         if group.pending.pop(member_id, None) is None:
             return False
@@ -69,9 +83,9 @@ class Running:
             self.forget_pending(group, member_id)
         del self.groups[group.group_id]
         if group.group_id in self._hard.groups:
-            if self._hard.generations.get(group.group_id, 0) < group.generation_id:
+            if self.highest_generation(group.group_id) < group.generation_id:
                 # Written by another coordinator (a log taken over from Kafka): so far only the group's record shows it.
-                self.out.records.append(generation_record(group.group_id, group.generation_id))
+                self.generation_used(group.group_id, group.generation_id)
             self.out.records.append(group_record(group.group_id, None))
         self.out.note(group, "group deleted", why)
 

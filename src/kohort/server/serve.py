@@ -21,7 +21,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from kohort import compiled
-from kohort.config import Address, Config, ConfigError
+from kohort.config import KAFKA, Address, Config, ConfigError
 from kohort.server import log, open_files
 from kohort.server.server import ListenFailed, Server, StorageError, WrongDirectory
 
@@ -113,6 +113,8 @@ def _say_ready(server: Server) -> None:
     if config.without_effect:
         log.warning("settings without effect", names=", ".join(config.without_effect))
     told = {} if server.advertised == server.addresses else {"clients_are_told": _listed(server.advertised)}
+    if config.compatibility == KAFKA:
+        told["compatibility"] = KAFKA
     log.info(
         "kohort is ready",
         listeners=_listed(server.addresses),

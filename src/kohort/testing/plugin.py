@@ -6,6 +6,9 @@
     def test_moves(kohort_server_factory):
         server = kohort_server_factory(brokers=3, num_partitions=6)
 
+`--kohort-compatibility=kafka`, or `kohort_compatibility = kafka` in pytest's configuration, makes the servers of both
+strict: they answer as Apache Kafka (`compatibility` of KohortServer). An argument of the factory goes first.
+
 For a server that several tests share, write your own fixture: `with KohortServer() as server: yield server`.
 The plugin imports the server when a test uses it, so it does not slow down the start of pytest.
 
@@ -27,6 +30,16 @@ if TYPE_CHECKING:
 
 BEGAN = pytest.StashKey[dict["KohortServer", int]]()
 """The clocks of the servers that ran when the test began."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    doc = "what the servers of kohort_server and kohort_server_factory are: kohort (default), or kafka for strict ones"
+    parser.addini("kohort_compatibility", doc, default="kohort")
+    parser.getgroup("kohort").addoption("--kohort-compatibility", choices=("kohort", "kafka"), help=doc)
+
+
+def _compatibility(config: pytest.Config) -> str:
+    return str(config.getoption("--kohort-compatibility") or config.getini("kohort_compatibility"))
 
 
 def _running() -> list[KohortServer]:
@@ -53,22 +66,23 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture
-def kohort_server() -> Iterator[KohortServer]:
+def kohort_server(pytestconfig: pytest.Config) -> Iterator[KohortServer]:
     """A running server of one broker, in memory; stopped after the test."""
     from kohort.testing.server import KohortServer
 
-    with KohortServer() as server:
+    with KohortServer(compatibility=_compatibility(pytestconfig)) as server:
         yield server
 
 
 @pytest.fixture
-def kohort_server_factory() -> Iterator[Callable[..., KohortServer]]:
+def kohort_server_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., KohortServer]]:
     """A function that starts a server; it takes KohortServer's arguments. Servers stop after the test."""
     from kohort.testing.server import KohortServer
 
     with ExitStack() as running:
 
         def make(**settings: Any) -> KohortServer:
+            settings.setdefault("compatibility", _compatibility(pytestconfig))
             return running.enter_context(KohortServer(**settings))
 
         yield make

@@ -3,7 +3,8 @@
 It has Kafka's defaults with these exceptions: it keeps its data in memory, listens on free ports of 127.0.0.1, no
 rebalance waits for more members (group.initial.rebalance.delay.ms=0, group.storm.rebalance.delay.ms=0), and consumer
 groups have short intervals (QUICK_CONSUMER_GROUPS). Tests whose members die need a shorter
-group_min_session_timeout_ms than Kafka's six seconds, or a `ManualClock`.
+group_min_session_timeout_ms than Kafka's six seconds, or a `ManualClock`. With compatibility="kafka" only the first two
+exceptions hold.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from kohort.client.admin.groups import GroupDescription
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
-from kohort.config import Config, check, with_values
+from kohort.config import KAFKA, Config, check, preset, with_values
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
@@ -41,9 +42,21 @@ running: dict[KohortServer, None] = {}
 """The servers of this process that run now, for the pytest plugin."""
 
 
+def _make_quick(settings: dict[str, Any]) -> None:
+    settings.setdefault("group_initial_rebalance_delay_ms", 0)
+    settings.setdefault("group_storm_rebalance_delay_ms", 0)
+    for what, value in QUICK_CONSUMER_GROUPS.items():
+        names = f"group_consumer_{what}", f"group_consumer_min_{what}"
+        if not settings.keys() & set(names):
+            settings |= dict.fromkeys(names, value)
+
+
 class KohortServer:
     """Use it as a context manager, or call `start` and `stop`. Takes any server setting as a keyword, with its typed
     value: `num_partitions=6`, or with the dotted name `**{"num.partitions": 6}`.
+
+    `compatibility="kafka"` is the strict mode, for software meant for Apache Kafka: answers are Kafka's wherever
+    kohort can give them, and all intervals are Kafka's. It does not go with a setting that the mode turns off.
 
     `data_dir` keeps the data on disk; without it, memory keeps it for as long as this object lives, over `restart`
     and over `kill` and `start`. `clock` replaces the system's clock: tests advance it instead of waiting for a session
@@ -55,13 +68,9 @@ class KohortServer:
     ) -> None:
         settings = {name.replace(".", "_"): value for name, value in settings.items()}
         settings.setdefault("listeners", "127.0.0.1:0")
-        settings.setdefault("group_initial_rebalance_delay_ms", 0)
-        settings.setdefault("group_storm_rebalance_delay_ms", 0)
-        for what, value in QUICK_CONSUMER_GROUPS.items():
-            names = f"group_consumer_{what}", f"group_consumer_min_{what}"
-            if not settings.keys() & set(names):
-                settings |= dict.fromkeys(names, value)
-        self._config = check(Config(data_dir=os.fspath(data_dir), **settings))
+        if settings.get("compatibility") != KAFKA:
+            _make_quick(settings)
+        self._config = check(Config(data_dir=os.fspath(data_dir), **preset(settings)))
         self._clock = clock
         self._memory: MemoryStorage | None = None
         self._server: Server | None = None

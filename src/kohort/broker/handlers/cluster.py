@@ -36,6 +36,7 @@ FINALIZED = (
     FinalizedFeatureKey(name=METADATA_VERSION, max_version_level=METADATA, min_version_level=METADATA),
     FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),
 )
+OWN_FEATURES = (SupportedFeatureKey(name=LASTING_GENERATIONS, min_version=1, max_version=1),)
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
 
@@ -58,7 +59,7 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
         supported_features=(
             SupportedFeatureKey(name=METADATA_VERSION, min_version=OLDEST_METADATA, max_version=METADATA),
             SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),
-            SupportedFeatureKey(name=LASTING_GENERATIONS, min_version=1, max_version=1),
+            *(OWN_FEATURES if state.config.deviations.extensions else ()),
         ),
         finalized_features_epoch=0,
         finalized_features=FINALIZED if state.serves_consumer_groups else FINALIZED[:1],
@@ -91,6 +92,9 @@ def _coordinator(state: BrokerState, key_type: int, key: str, context: RequestCo
         return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
     if key_type != GROUP:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"There are no coordinators of key type {key_type}")
+    if not state.config.deviations.instant_topics and not state.topics.is_used(state.catalog.topics[OFFSETS_TOPIC]):
+        state.topics.used.add(OFFSETS_TOPIC)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     state.topics.used.add(OFFSETS_TOPIC)
     node = state.node_by_id[state.coordinator_of(state.shard_of(key))]
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")

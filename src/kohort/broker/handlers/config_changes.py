@@ -84,7 +84,8 @@ def _incremental(
         if operation not in (SET, DELETE, APPEND, SUBTRACT):
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} on {name}")
         if operation == DELETE:
-            if name not in resource.keys and name not in configs:
+            is_known = name in resource.keys or name in configs
+            if not is_known and state.config.deviations.config_of_none:
                 raise Refused(ErrorCode.INVALID_CONFIG, f"There is no {resource.kind} config {name}")
             configs.pop(name, None)
             continue

@@ -17,7 +17,7 @@ from kohort.config import SETTINGS
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.settings import group_settings
 from kohort.coordinator.settings.config_keys import LIST, ConfigKey, InvalidConfig, value_text
-from kohort.coordinator.settings.group_settings import GROUP_CONFIGS
+from kohort.coordinator.settings.group_settings import configs_of_groups
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_configs import DescribeConfigsSynonym
 
@@ -124,7 +124,7 @@ def _group(state: BrokerState, name: str) -> Resource:
     former = state.catalog.group_configs.get(name, {})
     return Resource(
         "group",
-        GROUP_CONFIGS,
+        configs_of_groups(state.config),
         former,
         GROUP_CONFIG,
         lambda configs: _checked_group(state, configs, former),

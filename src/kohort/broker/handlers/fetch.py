@@ -109,7 +109,7 @@ def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fet
 
 def _fence(state: BrokerState, request: FetchRequest) -> Fence | None:
     member = request.as_member
-    if member == NOBODY:
+    if member == NOBODY or not state.config.deviations.extensions:
         return None
     if len(member.group_id) > LONGEST_NAME:
         return every(ErrorCode.GROUP_ID_NOT_FOUND)  # no group has such a name, and to find its shard would take long

@@ -73,7 +73,8 @@ def describe_groups(
     state: BrokerState, request: DescribeGroupsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeGroupsResponse]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    explaining = Explaining(state, request.explain_last) if request.explain_last >= 0 else None
+    explains = request.explain_last >= 0 and state.config.deviations.extensions
+    explaining = Explaining(state, request.explain_last) if explains else None
     described = []
     for group_id in not_too_often(request.groups):
         yield

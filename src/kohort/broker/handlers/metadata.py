@@ -118,7 +118,7 @@ class _Creation:
             return ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again and get more of them
         self._partitions += TOPIC_COUNTS + config.num_partitions
         state.topics.create(name, state.topics.place(config.num_partitions, config.default_replication_factor), {})
-        return ErrorCode.NONE
+        return ErrorCode.NONE if config.deviations.instant_topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _known(topic: Topic, operations: int) -> MetadataResponseTopic:

@@ -71,9 +71,9 @@ class TopicStore:
     def listed(self) -> list[Topic]:
         """All topics, by name. A topic of the broker's own is not among them before it is used: clients know that such
         topics are created when they are first needed."""
-        return [topic for name, topic in sorted(self.catalog.topics.items()) if self._is_used(topic)]
+        return [topic for name, topic in sorted(self.catalog.topics.items()) if self.is_used(topic)]
 
-    def _is_used(self, topic: Topic) -> bool:
+    def is_used(self, topic: Topic) -> bool:
         if topic.name not in OWN_TOPICS or topic.name in self.used:
             return True
         return any(partition.end_offset for partition in self.partitions[topic.topic_id])

@@ -25,11 +25,13 @@ Document = dict[str, Any]
 
 
 class NoJournal(KafkaError):
-    """The group's coordinator keeps no journal: it is not kohort, or an older version of it."""
+    """The group's coordinator keeps no journal: it is not kohort, or an older version of it, or strict."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
-            ErrorCode.UNSUPPORTED_VERSION, f"the coordinator at {address} keeps no journal of its groups; kohort does"
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the coordinator at {address} keeps no journal of its groups: it is not kohort, or a kohort with "
+            "compatibility=kafka",
         )
 
 

@@ -21,6 +21,7 @@ from kohort.wire.schemas.join_group import JoinGroupRequest
 class Joins:
     def __init__(self, config: Config, hard: HardState, running: Running, rebalances: Rebalances) -> None:
         self._config = config
+        self._deviations = config.deviations
         self._hard = hard
         self._running = running
         self._rebalances = rebalances
@@ -34,12 +35,13 @@ class Joins:
         if group is None:
             if request.member_id:
                 return self._refuse_join(event, ErrorCode.UNKNOWN_MEMBER_ID)
-            generation = self._hard.generations.get(request.group_id, self._hard.forgotten)
-            group = Group(request.group_id, since=now, generation_id=generation)
+            group = Group(request.group_id, since=now, generation_id=self._running.former_generation(request.group_id))
         elif not self._has_room(group, request):
             return self._refuse_full(group, event, now)
         protocols: Protocols = tuple((p.name, p.metadata) for p in request.protocols)
         if not supports(group, request.protocol_type, protocols):
+            if not self._deviations.refused_join_founds:
+                self._running.groups[group.group_id] = group
             return self._refuse_join(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if self._bytes_with(group, request, protocols) > self._config.group_max_bytes:
             return self._refuse_full(group, event, now)
@@ -53,6 +55,8 @@ class Joins:
         During a rebalance only members that have rejoined count, because late ones will be removed; late static members
         stay and count too. A returning static member keeps its place under any member id."""
         limit = self._config.group_max_size
+        if not self._deviations.full_group:
+            return self._has_room_as_kafka(group, request.member_id, limit)
         if group.phase is Phase.EMPTY or request.group_instance_id in group.instances:
             return True
         member = group.members.get(request.member_id)
@@ -65,6 +69,13 @@ class Joins:
         late = sum(1 for member_id in group.instances.values() if group.members[member_id].join is None)
         return group.parked_joins + late < limit
 
+    @staticmethod
+    def _has_room_as_kafka(group: Group, member_id: str, limit: int) -> bool:
+        member = group.members.get(member_id)
+        if group.phase is Phase.PREPARING:
+            return (member is not None and member.join is not None) or group.parked_joins < limit
+        return group.phase is Phase.EMPTY or member is not None or len(group.members) < limit
+
     def _bytes_with(self, group: Group, request: JoinGroupRequest, protocols: Protocols) -> int:
         """The size of all protocols with this member's: it bounds the leader's response and the group's record (R5)."""
         former = group.members.get(request.member_id or group.instances.get(request.group_instance_id or "", ""))
@@ -72,7 +83,9 @@ class Joins:
 
     def _refuse_full(self, group: Group, event: GroupRequested, now: Millis) -> None:
         member_id = event.body.member_id
-        if member_id in group.members:
+        if not self._deviations.full_group:
+            pass
+        elif member_id in group.members:
             member = self._rebalances.remove(group, member_id, now, "the group is full")
             self._rebalances.start(group, now, "a member was removed: the group is full", member)
         elif self._running.forget_pending(group, member_id):
@@ -106,6 +119,8 @@ class Joins:
         member_id = request.member_id
         if member_id in group.pending:
             if request.group_instance_id is not None:
+                if not self._deviations.pending_static:
+                    return self._refuse_join(event, ErrorCode.UNKNOWN_SERVER_ERROR, member_id="")
                 return self._refuse_join(event, ErrorCode.UNKNOWN_MEMBER_ID)
             self._running.forget_pending(group, member_id)
             return self._add_and_rebalance(group, member_id, event, protocols, now)
@@ -123,7 +138,8 @@ class Joins:
             return self._update_and_rebalance(group, member, event, protocols, now, "a member rejoined")
         if unchanged and (group.phase is Phase.COMPLETING or not is_leader):
             # The answer to its last JoinGroup was lost, or the join is needless (J18, J20).
-            self._running.arm_session(group, member, now)
+            if self._deviations.rejoin_keeps_session:
+                self._running.arm_session(group, member, now)
             self._running.out.replies.append(Reply(event.request_id, joined(group, member, with_members=is_leader)))
             return None
         if unchanged:
@@ -163,7 +179,8 @@ class Joins:
 
     def _update(self, group: Group, member: Member, event: GroupRequested, protocols: Protocols) -> None:
         group.change_protocols(member, protocols)
-        member.client = event.client
+        if self._deviations.client_of_member:
+            member.client = event.client
         member.session_timeout_ms = event.body.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout(event)
 

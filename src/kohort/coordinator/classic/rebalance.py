@@ -23,7 +23,7 @@ from kohort.coordinator.classic.responses import join_error, joined, sync_error,
 from kohort.coordinator.effects import stories_of
 from kohort.coordinator.events import Millis, Record, What
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.records import generation_record, group_record
+from kohort.coordinator.records import group_record
 from kohort.coordinator.soft_state import Running
 from kohort.wire.embedded import OWN_PROTOCOLS
 from kohort.wire.errors import ErrorCode
@@ -116,7 +116,8 @@ class Rebalances:
 
     def _initial_delay_ms(self, group: Group) -> Millis:
         """Elections and shards do not wait for more members: the first one begins to work at once."""
-        return 0 if group.protocol_type in OWN_PROTOCOLS else self._config.group_initial_rebalance_delay_ms
+        is_own = group.protocol_type in OWN_PROTOCOLS and self._config.deviations.soon_again
+        return 0 if is_own else self._config.group_initial_rebalance_delay_ms
 
     def _window_ended(self, group: Group, now: Millis) -> None:
         """The initial window is over; if members joined in it, another one begins (J11)."""
@@ -154,8 +155,8 @@ class Rebalances:
             return
         if group.leader is not None and group.members[group.leader].join is None:
             group.leader = present[0].member_id
-        group.generation_id = max(group.generation_id, self._hard.generations.get(group.group_id, 0)) + 1
-        self._running.out.records.append(generation_record(group.group_id, group.generation_id))
+        group.generation_id = max(group.generation_id, self._running.highest_generation(group.group_id)) + 1
+        self._running.generation_used(group.group_id, group.generation_id)
         group.ended_ms = now
         if not group.members:
             group.protocol = None

@@ -60,6 +60,7 @@ HOLD_STEP_MS = 100
 class ClassicGroups:
     def __init__(self, config: Config, hard: HardState, running: Running) -> None:
         self._config = config
+        self._deviations = config.deviations
         self._hard = hard
         self._running = running
         self._rebalances = Rebalances(config, hard, running)
@@ -79,7 +80,8 @@ class ClassicGroups:
             del group.awaiting_sync[member.member_id]
             member.synced_ms = now
         if group.phase is Phase.STABLE:
-            self._running.arm_session(group, member, now)
+            if self._deviations.rejoin_keeps_session:
+                self._running.arm_session(group, member, now)
             self._running.out.replies.append(Reply(event.request_id, synced(group, member)))
         else:
             self._running.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))  # S12: the earlier SyncGroup
@@ -163,7 +165,7 @@ class ClassicGroups:
     def _leave(self, group_id: str, identities: tuple[MemberIdentity, ...], now: Millis) -> tuple[MemberResponse, ...]:
         """All members that leave in one request cause one rebalance (L8)."""
         group = self._running.groups.get(group_id)
-        members = 0 if group is None else len(group.members)
+        members, pending = (0, 0) if group is None else (len(group.members), len(group.pending))
         results = tuple(
             MemberResponse(
                 member_id=identity.member_id,
@@ -174,6 +176,8 @@ class ClassicGroups:
         )
         if group is not None and len(group.members) < members:
             self._rebalances.start(group, now, f"{members - len(group.members)} left")
+        elif group is not None and len(group.pending) < pending:
+            self._pending_gone(group, now)
         elif group is not None:
             self._rebalances.complete_if_all_joined(group, now)
         return results
@@ -198,6 +202,13 @@ class ClassicGroups:
             self._rebalances.remove(group, member_id, now, reason, "member left")
         return ErrorCode.NONE
 
+    def _pending_gone(self, group: Group, now: Millis) -> None:
+        """A member id that was given out is not used any more."""
+        if group.members and not self._deviations.pending_leaves:
+            self._rebalances.start(group, now, "a member that had not joined is gone")
+        else:
+            self._rebalances.complete_if_all_joined(group, now)
+
     # -- time
 
     def deadline_reached(self, key: Key, now: Millis) -> None:
@@ -212,12 +223,13 @@ class ClassicGroups:
                 self._running.answer_heartbeat(group, group.members[of], ErrorCode.NONE)
             case "pending":
                 group.pending.pop(of, None)
-                self._rebalances.complete_if_all_joined(group, now)
+                self._pending_gone(group, now)
             case _ if of == str(group.generation_id):
                 self._rebalances.phase_overdue(kind, group, now)
 
     def _session_ended(self, group: Group, member: Member, now: Millis) -> None:
-        if (member.join in self._running.parked and not member.is_new) or member.sync is not None:
+        waits = member.join in self._running.parked or not (member.join is None or self._deviations.vanished_connection)
+        if (waits and not member.is_new) or member.sync is not None:
             return  # answering the parked request re-arms it
         silent_ms = member.session_timeout_ms
         why = f"no request in {silent_ms} ms"
@@ -230,6 +242,9 @@ class ClassicGroups:
     # -- load, unload, vanished connections
 
     def load(self, now: Millis) -> None:
+        if not self._deviations.empty_group:
+            for group_id in self._hard.offsets.keys() - self._hard.consumers.groups.keys() - {""}:
+                self._running.groups[group_id] = Group(group_id)
         """Build the running groups from the hard state; sessions start with their full timeout (R3)."""
         for group_id, value in self._hard.groups.items():
             group = self._running.groups[group_id] = group_of(group_id, value)
@@ -239,7 +254,7 @@ class ClassicGroups:
                 self._running.out.note(group, "group loaded", members=stories_of(group))
             if len(group.members) > self._config.group_max_size:
                 self._rebalances.start(group, now, "the group is over group.max.size")
-            elif group.members and self._hard.generations.get(group_id, 0) > group.generation_id:
+            elif group.members and self._running.highest_generation(group_id) > group.generation_id:
                 # A later generation was announced and never synced; this one must not be announced again.
                 self._rebalances.start(group, now, "a generation was lost")
 
@@ -273,4 +288,5 @@ class ClassicGroups:
             return
         if member.sync == request_id:
             member.sync = None
-        self._running.arm_session(group, member, now)
+        if self._deviations.vanished_connection:
+            self._running.arm_session(group, member, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from kohort.config import Deviations
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, size_of_names
@@ -18,9 +19,11 @@ from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 Refusal = tuple[ErrorCode, str]
 
 
-def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str]) -> Refusal | None:
+def check_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str], deviations: Deviations
+) -> Refusal | None:
     """Checks that do not depend on the group (N2-N5)."""
-    wrong = _wrong_field(request, version) or _wrong_join(request)
+    wrong = _wrong_field(request, version) or _wrong_join(request, deviations)
     if wrong:
         return ErrorCode.INVALID_REQUEST, wrong
     if request.server_assignor is not None and request.server_assignor not in assignors:
@@ -50,10 +53,10 @@ def _wrong_field(request: ConsumerGroupHeartbeatRequest, version: int) -> str:
     return ""
 
 
-def _wrong_join(request: ConsumerGroupHeartbeatRequest) -> str:
+def _wrong_join(request: ConsumerGroupHeartbeatRequest, deviations: Deviations) -> str:
     if request.member_epoch != 0:
         return ""
-    if request.rebalance_timeout_ms < 0:
+    if request.rebalance_timeout_ms == -1 or (request.rebalance_timeout_ms < -1 and deviations.negative_timeout):
         return "RebalanceTimeoutMs must be provided in first request."
     if request.topic_partitions is None or request.topic_partitions:
         return "TopicPartitions must be empty when (re-)joining."
@@ -89,6 +92,14 @@ def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition
     if epoch >= state.previous_member_epoch and (owned is None or known.issuperset(owned)):
         return None
     return _fenced("smaller", epoch, state)
+
+
+def check_epoch_as_kafka(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:
+    """110 for an epoch that is not the member's, except the one before, with a report within its assignment."""
+    if epoch > state.member_epoch:
+        return _fenced("greater", epoch, state)
+    is_previous = epoch == state.previous_member_epoch and owned is not None and state.assigned.keys() >= set(owned)
+    return None if epoch == state.member_epoch or is_previous else _fenced("smaller", epoch, state)
 
 
 def _fenced(how: str, epoch: int, state: MemberState) -> Refusal:

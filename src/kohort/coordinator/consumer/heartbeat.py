@@ -27,6 +27,7 @@ from kohort.coordinator.classic.responses import heartbeat_error
 from kohort.coordinator.consumer.checks import (
     Refusal,
     check_epoch,
+    check_epoch_as_kafka,
     check_heartbeat,
     check_known,
     check_names,
@@ -61,6 +62,7 @@ class Heartbeats:
         assignors: Collection[str],
     ) -> None:
         self._config = config
+        self._deviations = config.deviations
         self._members = members
         self._departures = departures
         self._conversions = conversions
@@ -81,7 +83,7 @@ class Heartbeats:
 
     def _take_full(self, event: GroupRequested, now: Millis) -> Refusal | None:
         request: ConsumerGroupHeartbeatRequest = event.body
-        refused = check_heartbeat(request, event.version, self._assignors)
+        refused = check_heartbeat(request, event.version, self._assignors, self._deviations)
         if refused is not None:
             return refused
         upgrade = self._conversions.plan_upgrade(request)
@@ -107,9 +109,14 @@ class Heartbeats:
             self._remove_if_unused(group)
             return refused
         epoch = group.epoch
-        value = _member_value(group.members.get(member_id), request, event)
+        former_value = group.members.get(member_id)
+        # A member that joins, for the first time or again, sends every field that it has.
+        if request.member_epoch == 0 and self._deviations.rejoin_tells_all:
+            former_value = None
+        value = _member_value(former_value, request, event)
         is_changed = value != group.members.get(member_id)
         self._members.update(group, member_id, value, now)
+        self._members.targets.heartbeat(group, now)
         if isinstance(upgrade, UpgradePlan) and not upgrade.is_settled and group.epoch == epoch:
             self._members.targets.bump(group, now, "it was upgraded in the middle of a rebalance", member_id)
         before = group.state_of(member_id)
@@ -121,7 +128,7 @@ class Heartbeats:
         # that it gave up partitions which it never received. A repeated join of a member without partitions may get
         # its first ones: the new epoch shows whether the client has received this answer.
         state = before
-        if request.member_epoch == before.member_epoch:
+        if request.member_epoch == before.member_epoch or self._trusts_report(request):
             state = self._members.reconcile(group, member_id, now, _owned(request), changed=True)
         elif request.member_epoch == 0 and has_nothing(before) and before.member_epoch < group.assignment_epoch:
             state = self._members.reconcile(group, member_id, now, None, changed=True)
@@ -129,6 +136,11 @@ class Heartbeats:
         self._answer(event, group, member, before, state, now, is_changed=is_changed)
         self._members.wake(group, now)
         return None
+
+    def _trusts_report(self, request: ConsumerGroupHeartbeatRequest) -> bool:
+        """True if this report of owned partitions counts although the epoch is not the member's present one, as in
+        Kafka."""
+        return not (self._deviations.stale_epoch if request.member_epoch else self._deviations.join_acknowledges)
 
     def _changes_nothing(self, group: ConsumerGroup, event: GroupRequested) -> bool:
         """True if a member that has reached its target only says that it is alive, as nearly all heartbeats do."""
@@ -205,7 +217,7 @@ class Heartbeats:
         is_full = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1 and request.subscribed_topic_names is not None and owned is not None
         )
-        missed = request.member_epoch != before.member_epoch
+        missed = request.member_epoch != before.member_epoch and self._deviations.stale_epoch
         tell = is_full or missed or state.assigned.keys() != before.assigned.keys()
         # The acknowledged assignment may be older than the one in the last answer: an answer lets the member go on.
         goes_on = owned is not None and owned != state.assigned.keys()
@@ -232,10 +244,13 @@ class Heartbeats:
             return ErrorCode.GROUP_ID_NOT_FOUND, why
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
-        if request.member_epoch != 0:
+        keeps_places = self._deviations.full_group
+        if request.member_epoch < 0 or (request.member_epoch and keeps_places):
             return None
         known = upgrade or group
-        if known is None or request.member_id in known.members or request.instance_id in known.instances:
+        if known is None or request.member_id in known.members:
+            return None
+        if keeps_places and request.instance_id in known.instances:
             return None
         if len(known.members) >= self._config.group_consumer_max_size:
             limit = self._config.group_consumer_max_size
@@ -262,7 +277,8 @@ class Heartbeats:
         if classic is not None:
             self._running.delete(classic, "it becomes a consumer group")
         # Epochs go on from the highest that a group of this name ever had (docs/decisions/0002).
-        self._consumers.emit(consumer_group_record(group_id, epoch_value(self._consumers.highest_epoch(group_id), 0)))
+        epoch = max(self._consumers.highest_epoch(group_id), 0 if self._deviations.first_epoch else 1)
+        self._consumers.emit(consumer_group_record(group_id, epoch_value(epoch, 0)))
 
     def _remove_if_unused(self, group: ConsumerGroup) -> None:
         if not group.members and group.assignment_epoch == 0 and group.group_id not in self._consumers.hard.offsets:
@@ -278,22 +294,28 @@ class Heartbeats:
                     self._members.take_over(group, member_id, member_id)
                 return None
             refused = check_known(group, member_id)
-            return refused or check_epoch(group.state_of(member_id), request.member_epoch, owned)
+            return refused or self._check_epoch(group, member_id, request.member_epoch, owned)
         holder = group.instances.get(request.instance_id)
         if request.member_epoch != 0:
             refused = check_static(holder, member_id, request.instance_id) or check_known(group, member_id)
-            return refused or check_epoch(group.state_of(member_id), request.member_epoch, owned)
+            return refused or self._check_epoch(group, member_id, request.member_epoch, owned)
         if holder is None:
             return None
         if group.state_of(holder).member_epoch == LEFT_FOR_A_WHILE or is_classic(group.members[holder]):
             self._members.take_over(group, holder, member_id)
-        elif holder != member_id:
+        elif holder != member_id or not self._deviations.static_rejoin:
             text = (
                 f"Static member {member_id} with instance id {request.instance_id} cannot join the group because the "
                 f"instance id is owned by {holder} member."
             )
             return ErrorCode.UNRELEASED_INSTANCE_ID, text
         return None
+
+    def _check_epoch(
+        self, group: ConsumerGroup, member_id: str, epoch: int, owned: frozenset[TopicPartition] | None
+    ) -> Refusal | None:
+        check = check_epoch if self._deviations.stale_epoch else check_epoch_as_kafka
+        return check(group.state_of(member_id), epoch, owned)
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicPartition] | None:
@@ -305,10 +327,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicPartition] 
 def _member_value(
     former: ConsumerGroupMemberMetadataValue | None, request: ConsumerGroupHeartbeatRequest, event: GroupRequested
 ) -> ConsumerGroupMemberMetadataValue:
-    """The member's new record. A field that the heartbeat leaves out stays as it was, but a member that joins, for the
-    first time or again, sends every field that it has."""
-    if request.member_epoch == 0:
-        former = None
+    """The member's new record. A field that the heartbeat leaves out stays as in the former one."""
 
     def now_or_before(told: str | None, name: str) -> str | None:
         return told if told is not None or former is None else getattr(former, name)

@@ -190,7 +190,9 @@ class Holds:
         """The heartbeat interval for the answer that the member gets now."""
         settings = self._consumers.settings(group)
         interval = settings.heartbeat_interval_ms
-        if state.state is Reconciliation.UNRELEASED_PARTITIONS or group.is_pending(member.member_id):
+        if not self._running.deviations.soon_again:
+            pass
+        elif state.state is Reconciliation.UNRELEASED_PARTITIONS or group.is_pending(member.member_id):
             # A member that was given partitions acknowledges at once, and that heartbeat can be held.
             acknowledges = bool(state.assigned) and may_hold and settings.heartbeat_hold_enable
             interval = min(interval, BUSY_MS if acknowledges else WAITING_INTERVAL_MS)

@@ -78,6 +78,10 @@ class ConsumerGroups:
         fold = self._consumers.hard.consumers
         for group in list(fold.groups.values()) if names is None else fold.subscribed_to(names):
             if group.members and self.targets.hash(group) != group.metadata_hash:
+                if not self._running.deviations.departure_target:
+                    # The next heartbeat raises the epoch. Every member's is looked at until then.
+                    self._consumers.of(group).moving = dict.fromkeys(group.members)
+                    continue
                 how = topics_change(self._former_topics, self.topics, group.subscribed_topics)
                 if how:
                     self._note(group, "topics changed", how)
@@ -167,7 +171,8 @@ class ConsumerGroups:
         """Forget a group without members. Its highest epoch stays in the log."""
         assert not group.members, group.group_id
         self._note(group, "group deleted", why)
-        self._emit(generation_record(group.group_id, self._consumers.highest_epoch(group.group_id)))
+        if self._running.deviations.numbers_go_on:
+            self._emit(generation_record(group.group_id, self._consumers.highest_epoch(group.group_id)))
         self._emit(target_epoch_record(group.group_id, None))
         self.patterns.deleted(group)
         self._emit(consumer_group_record(group.group_id, None))

@@ -52,7 +52,9 @@ class Members:
             self.patterns.changed(group, pattern_before, value.subscribed_topic_regex, now)
         names_before = former.subscribed_topic_names if former is not None else ()
         # The matches of a new pattern may not be known yet: then the epoch rises when they are.
-        nothing_new = group.is_pending(member_id) and value.subscribed_topic_names == names_before
+        nothing_new = value.subscribed_topic_names == names_before and (
+            group.is_pending(member_id) or not (value.subscribed_topic_regex or self._running.deviations.first_epoch)
+        )
         if former is None:
             self._note(group, "member joined", "", member_id)
             self.targets.joined(group, member_id, now)
@@ -117,7 +119,8 @@ class Members:
         )
         if after is not before:
             # This answer may be lost like the last one: then the member comes back with the epoch it sent.
-            sent = self.consumers.of(group).member(member_id).epoch_sent
+            tolerant = self._running.deviations.stale_epoch
+            sent = self.consumers.of(group).member(member_id).epoch_sent if tolerant else None
             previous = before.member_epoch if sent is None else sent
             after = replace(after, previous_member_epoch=previous)
             self._emit(current_record(group.group_id, member_id, current_value(after)))

@@ -188,7 +188,7 @@ class RunningConsumers:
         classic = self.running.groups.get(group_id)
         known = self.groups.get(group_id)
         return max(
-            self.hard.generations.get(group_id, self.hard.forgotten),
+            self.running.former_generation(group_id),
             classic.generation_id if classic is not None else 0,
             known.epoch if known is not None else 0,
         )

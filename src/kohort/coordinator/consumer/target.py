@@ -47,6 +47,8 @@ class Targets:
     def __init__(self, consumers: RunningConsumers, assignors: Mapping[str, Assignor]) -> None:
         self._consumers = consumers
         self._running = consumers.running
+        self._by_clock = consumers.running.deviations.departure_target
+        """Whether a target is made as soon as it may be; otherwise the next heartbeat makes it, as in Kafka."""
         self._assignors = assignors
 
     # -- what changes a group
@@ -79,7 +81,17 @@ class Targets:
             known.began_ms = now
         known.why = why
         self._consumers.note(group, "rebalance started", why, member_id)
-        self._retarget(group, now)
+        if self._by_clock or not group.members:
+            self._retarget(group, now)
+
+    def heartbeat(self, group: ConsumerGroup, now: Millis) -> None:
+        """A member has sent a heartbeat or has joined: where the clock makes no targets, this does."""
+        if self._by_clock:
+            return
+        if self.hash(group) != group.metadata_hash:
+            self.bump(group, now, "its topics changed")
+        if group.epoch > group.assignment_epoch:
+            self._retarget(group, now)
 
     def hash(self, group: ConsumerGroup) -> int:
         return hash_of(self._consumers.topics, group.subscribed_topics)
@@ -116,8 +128,9 @@ class Targets:
         if not group.members:
             known.target = RunningTarget()
             # The assignment interval counts from the last target with members: the next member need not wait.
-            value = target_epoch_value(group.epoch, group.assigned_ms)
-            self._consumers.emit(target_epoch_record(group.group_id, value))
+            if self._by_clock:
+                value = target_epoch_value(group.epoch, group.assigned_ms)
+                self._consumers.emit(target_epoch_record(group.group_id, value))
             known.moving = {}
             self._consumers.settle(group, now)
             return
@@ -130,6 +143,8 @@ class Targets:
         if self.is_frozen(group, now) and not known.target.freed:
             waits[FREEZE] = settings.hold_until_timestamp_ms
         why = max(waits, key=lambda reason: waits[reason], default="")
+        if why and waits[why] > now and not self._by_clock:
+            return
         if why and waits[why] > now:
             self._give_empty_target(group)
             self._defer(group, now, why, waits[why])
@@ -143,7 +158,11 @@ class Targets:
 
     def give_epoch(self, group: ConsumerGroup) -> None:
         """Give a group without any target an epoch: its first member needs one, though it gets no partitions yet."""
-        if not group.assignment_epoch:
+        if not self._running.deviations.first_epoch:
+            # Kafka's groups have an epoch from the start.
+            if not group.assignment_epoch:
+                self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(group.epoch, 0)))
+        elif not group.assignment_epoch:
             epoch = self._consumers.highest_epoch(group.group_id) + 1
             self._consumers.emit(consumer_group_record(group.group_id, epoch_value(epoch, self.hash(group))))
             self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(epoch, 0)))
@@ -232,6 +251,8 @@ class Targets:
 
     def assignor_name(self, group: ConsumerGroup) -> str:
         """The assignor that made the group's target."""
+        if not self._running.deviations.who_assigned:
+            return self._choice(group, 0)
         return self._consumers.of(group).target.assignor or self._choice(group, 0)
 
     def _spec(self, group: ConsumerGroup) -> GroupSpec:

@@ -88,6 +88,8 @@ class MixedGroups:
         error = _check_static(group, request, former_id)
         if not error and subscription is None:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            if not self._running.deviations.unreadable_join:
+                error = ErrorCode.UNKNOWN_SERVER_ERROR
         if error or subscription is None:
             return self._reply(event, join_error(error, event.version, ""))
         if former_id is None and request.member_id and subscription.owned_partitions:
@@ -115,6 +117,7 @@ class MixedGroups:
         if former_id is not None and (former_id != member_id or not is_classic(group.members[former_id])):
             self._members.take_over(group, former_id, member_id)
         self._members.update(group, member_id, value, now)
+        self._members.targets.heartbeat(group, now)
         owned = owned_in(subscription, self._consumers.topics)
         state = self._members.reconcile(group, member_id, now, owned, changed=True)
         self._running.deadlines.clear((JOIN, group.group_id, member_id))

@@ -109,7 +109,8 @@ class Conversions:
 
     def downgrade(self, group: ConsumerGroup, now: Millis, why: str) -> None:
         """The last member of the consumer protocol is gone: the others go on as a classic group, and rebalance."""
-        plan = plan_downgrade(group, self._consumers.topics, now, rebalance=True)
+        of_target = not self._running.deviations.downgrade_assignment
+        plan = plan_downgrade(group, self._consumers.topics, now, rebalance=True, of_target=of_target)
         self._become_classic(group, plan, now, why)
         self._rebalances.start(plan.classic, now, why)
 
@@ -128,7 +129,7 @@ class Conversions:
         if not self.may_downgrade(group, former_id, value):
             return False
         former, state = group.members[former_id], group.state_of(former_id)
-        last_generation = self._hard.generations.get(group.group_id, 0)
+        last_generation = self._running.highest_generation(group.group_id)
         at_rest = is_at_rest(group, former_id, last_generation=last_generation)
         rebalance = not at_rest or subscription_of(former) != subscription_of(value)
         if former_id == member_id:
@@ -167,7 +168,7 @@ class Conversions:
         self._consumers.drop(group.group_id)
         self._running.out.note(plan.classic, "group downgraded", why)
         self._running.groups[group.group_id] = plan.classic
-        for record in plan.records():
+        for record in plan.records(numbers_go_on=self._running.deviations.numbers_go_on):
             self._consumers.emit(record)
         for member in plan.classic.members.values():
             self._running.arm_session(plan.classic, member, now)

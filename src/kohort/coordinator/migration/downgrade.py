@@ -58,7 +58,7 @@ class DowngradePlan(msgspec.Struct, frozen=True):
     """The members of the consumer group."""
     rebalance: bool
 
-    def records(self) -> Iterator[Record]:
+    def records(self, *, numbers_go_on: bool) -> Iterator[Record]:
         group_id = self.classic.group_id
         for record in (current_record, target_record):
             for member_id in self.members:
@@ -68,7 +68,8 @@ class DowngradePlan(msgspec.Struct, frozen=True):
             yield member_record(group_id, member_id, None)
         yield consumer_group_record(group_id, None)
         # A number above the group's own means, when the group is loaded, that its next generation is due.
-        yield generation_record(group_id, self.classic.generation_id + (1 if self.rebalance else 0))
+        if numbers_go_on:
+            yield generation_record(group_id, self.classic.generation_id + (1 if self.rebalance else 0))
         yield group_record(group_id, value_of(self.classic))
 
 
@@ -88,9 +89,16 @@ def is_at_rest(group: ConsumerGroup, former_id: str, *, last_generation: int) ->
 
 
 def plan_downgrade(
-    group: ConsumerGroup, topics: Topics, now: Millis, *, rebalance: bool, returning: Returning | None = None
+    group: ConsumerGroup,
+    topics: Topics,
+    now: Millis,
+    *,
+    rebalance: bool,
+    returning: Returning | None = None,
+    of_target: bool = False,
 ) -> DowngradePlan:
-    """`group` without the members that are gone."""
+    """`group` without the members that are gone. `of_target`: members are described with their targets, as in Kafka,
+    and not with the partitions that they have."""
     classic = Group(group.group_id, Phase.STABLE, since=now, protocol_type=CONSUMER_PROTOCOL, generation_id=group.epoch)
     for member_id, value in sorted(group.members.items()):
         classic.add(_member(member_id, value))
@@ -106,6 +114,8 @@ def plan_downgrade(
         else:
             state = group.state_of(member.member_id)
             had = (*state.assigned, *state.revoking)
+            if of_target:
+                had = (*sorted(group.targets.get(member.member_id, ())),)
         member.assignment = assignment_for(had, topics, member.metadata_of(classic.protocol))
     return DowngradePlan(classic, tuple(group.members), rebalance)
 

@@ -55,6 +55,7 @@ MEMBER_EPOCHS = 9
 class Offsets:
     def __init__(self, config: Config, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
         self._config = config
+        self._deviations = config.deviations
         self._hard = hard
         self._running = running
         self._settings = settings
@@ -71,8 +72,13 @@ class Offsets:
             self._running.deadlines.set(session, now + session_ms)
         expire = -1
         if 2 <= event.version <= 4 and request.retention_time_ms != NO_RETENTION:
-            expire = max(0, min(now + request.retention_time_ms, LONG_MAX))
+            expire = max(0, now + request.retention_time_ms)
+            if expire > LONG_MAX:
+                expire = LONG_MAX if self._deviations.endless_retention else 0
+        self._found(request.group_id)
         fence = self._fence(request)
+        if not self._deviations.stale_commit:
+            fence = every(_first_error(fence, request))
         limit = self._config.offset_metadata_max_bytes
         topics = []
         for topic in request.topics:
@@ -98,6 +104,12 @@ class Offsets:
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(results))
             )
         return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
+
+    def _found(self, group_id: str) -> None:
+        """Like Kafka, keep a group for offsets without members, until a sweep finds neither."""
+        is_new = group_id not in self._running.groups and group_id not in self._hard.consumers.groups
+        if is_new and group_id and not self._deviations.empty_group:
+            self._running.groups[group_id] = Group(group_id)
 
     def take_commit(self, commit: RepeatedCommit, now: Millis) -> SteadyAnswer | None:
         """Accept a repeated commit. None, and nothing done, if any partition of it would be refused."""
@@ -134,7 +146,7 @@ class Offsets:
         generation = request.generation_id_or_member_epoch
         consumers = self._hard.consumers.groups.get(request.group_id)
         if consumers is not None:
-            return _check_consumer_commit(consumers, request, version)
+            return self._check_consumer_commit(consumers, request, version)
         group = self._running.groups.get(request.group_id)
         if group is None:
             if generation < 0:
@@ -150,9 +162,26 @@ class Offsets:
         error = check_member(group, request.member_id, request.group_instance_id)
         if error:
             return error
-        if generation != group.generation_id or group.members[request.member_id].is_new:
+        is_new = group.members[request.member_id].is_new and self._deviations.new_member_commits
+        if generation != group.generation_id or is_new:
             return ErrorCode.ILLEGAL_GENERATION  # a new member was never in the generation that is ending
         return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.COMPLETING else ErrorCode.NONE
+
+    def _check_consumer_commit(self, group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> int:
+        """O13. Older epochs are checked partition by partition."""
+        epoch = request.generation_id_or_member_epoch
+        if epoch < 0 and not group.members:
+            return ErrorCode.NONE  # the group has no members: the ids of the request do not matter
+        holder = group.instances.get(request.group_instance_id or "", request.member_id)
+        if holder != request.member_id and self._deviations.commit_instance:
+            return ErrorCode.FENCED_INSTANCE_ID
+        if request.member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member = group.members[request.member_id]
+        if version < MEMBER_EPOCHS and not is_classic(member):
+            return ErrorCode.UNSUPPORTED_VERSION
+        known = group.state_of(request.member_id).member_epoch
+        return stale_error(member) if epoch > known else ErrorCode.NONE
 
     def _fence(self, request: OffsetCommitRequest) -> Fence:
         group = self._hard.consumers.groups.get(request.group_id)
@@ -195,6 +224,8 @@ class Offsets:
         group = self._hard.consumers.groups.get(request.group_id)
         if version < MEMBER_EPOCHS or group is None or (request.member_id is None and request.member_epoch < 0):
             return ErrorCode.NONE
+        if request.member_id is None and not self._deviations.no_member_id:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         if request.member_id not in group.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if request.member_epoch == group.state_of(request.member_id).member_epoch:
@@ -272,9 +303,11 @@ class Offsets:
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
             self._note_deleted(group_id, len(expired), "past their retention")
-            if group is not None and group.phase is Phase.EMPTY and not group.pending and len(expired) == len(offsets):
+            is_joined = group is not None and bool(group.pending) and self._deviations.swept_while_joining
+            if group is not None and group.phase is Phase.EMPTY and not is_joined and len(expired) == len(offsets):
                 self._running.delete(group, "it has no members and no offsets")
-        self._forget_former_groups()
+        if self._deviations.numbers_go_on:
+            self._forget_former_groups()
 
     def _forget_former_groups(self) -> None:
         """Forget the oldest names that no group uses any more. Their highest generation is kept for all of them: new
@@ -300,21 +333,9 @@ class Offsets:
         self._running.out.replies.append(Reply(event.request_id, body))
 
 
-def _check_consumer_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> int:
-    """O13. Older epochs are checked partition by partition."""
-    epoch = request.generation_id_or_member_epoch
-    if epoch < 0 and not group.members:
-        return ErrorCode.NONE  # the group has no members: the ids of the request do not matter
-    holder = group.instances.get(request.group_instance_id or "", request.member_id)
-    if holder != request.member_id:
-        return ErrorCode.FENCED_INSTANCE_ID
-    if request.member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    member = group.members[request.member_id]
-    if version < MEMBER_EPOCHS and not is_classic(member):
-        return ErrorCode.UNSUPPORTED_VERSION
-    known = group.state_of(request.member_id).member_epoch
-    return stale_error(member) if epoch > known else ErrorCode.NONE
+def _first_error(fence: Fence, request: OffsetCommitRequest) -> ErrorCode:
+    partitions = ((topic.topic_id, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    return next(filter(None, map(fence, partitions)), ErrorCode.NONE)
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:

@@ -122,6 +122,22 @@ GROUP_CONFIGS: dict[str, ConfigKey] = dict(
 )
 """The key is the config's name; the names are sorted."""
 
+KAFKAS_CONFIGS = {
+    name: GROUP_CONFIGS[name]
+    for name in (
+        "consumer.assignment.interval.ms",
+        "consumer.assignor.offload.enable",
+        HEARTBEAT_INTERVAL,
+        SESSION_TIMEOUT,
+    )
+}
+"""Those that Apache Kafka has too (GroupConfig.java)."""
+
+
+def configs_of_groups(config: Config) -> dict[str, ConfigKey]:
+    """The configs that a group may have on this server."""
+    return GROUP_CONFIGS if config.deviations.extensions else KAFKAS_CONFIGS
+
 
 def checked(
     configs: Mapping[str, str], former: Mapping[str, str], config: Config, assignors: Container[str], now: Millis
@@ -133,7 +149,7 @@ def checked(
     kept = dict(configs)
     changed = {name for name, text in configs.items() if former.get(name) != text}
     for name in sorted(changed):
-        value = config_keys.parse(GROUP_CONFIGS, "group", name, configs[name])
+        value = config_keys.parse(configs_of_groups(config), "group", name, configs[name])
         if problem := _problem(name, value, config, assignors, now):
             raise InvalidConfig(f"{name} cannot be {configs[name]}: {problem}")
         kept[name] = value_text(value)
@@ -170,6 +186,7 @@ def _problem(name: str, value: Any, config: Config, assignors: Container[str], n
 class SettingsOfGroups:
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._names = configs_of_groups(config).keys()
         self._default = GroupSettings(
             session_timeout_ms=config.group_consumer_session_timeout_ms,
             heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
@@ -203,7 +220,7 @@ class SettingsOfGroups:
         values: dict[str, Any] = {}
         for name, text in overrides.items():
             field = name.removeprefix("consumer.").replace(".", "_")
-            if not hasattr(self._default, field):
+            if not hasattr(self._default, field) or name not in self._names:
                 continue
             try:
                 values[field] = self._within_bounds(name, config_keys.parse(GROUP_CONFIGS, "group", name, text))
