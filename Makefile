@@ -57,7 +57,7 @@ test-slow: $(VENV)/.dev ## the long ones: crashes, demos, Spark applications, fr
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
 
-test-hostile: $(VENV)/.dev ## members beside hostile clients, each and in random mixes (CLIENTS=… MIXES=100 SEED= LENIENT=yes SHORT=yes); some 12 minutes
+test-hostile: $(VENV)/.dev ## members beside hostile clients, each and in random mixes (CLIENTS=… MIXES=100 SEED= LENIENT=yes SHORT=yes); some 14 minutes
 	$(BIN)/python tests/hostile $(if $(SHORT),--short) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(MIXES),--mixes $(MIXES)) $(if $(SEED),--seed $(SEED)) $(if $(LENIENT),--lenient)
 
 fuzz: $(VENV)/.dev ## hostile input for a minute (FUZZ_SECONDS=…, FUZZ_INPUTS=…, FUZZ_SEED=…, FUZZ_KINDS=…)

@@ -94,7 +94,7 @@ def reference(data: bytes) -> tuple[list[bytes], bool]:
     frames = []
     while len(data) >= 4:
         length = int.from_bytes(data[:4], "big", signed=True)
-        if not 0 <= length <= MAX_BYTES:
+        if not 0 < length <= MAX_BYTES:
             return frames, True
         if len(data) < 4 + length:
             break

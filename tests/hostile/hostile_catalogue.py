@@ -465,7 +465,6 @@ CATALOGUE: tuple[Client, ...] = (
         prepare=Preparation.wide,
         connections=400,
         pace_s=0.1,
-        short=True,
     ),
     Client(
         "fetch-sessions",
@@ -529,7 +528,6 @@ CATALOGUE: tuple[Client, ...] = (
         connections=3,
         pace_s=0.05,
         short=True,
-        unmet="incomplete frames leave no room for small ones",
     ),
     Client(
         "half-frames",
@@ -537,7 +535,6 @@ CATALOGUE: tuple[Client, ...] = (
         half_frame,
         connections=400,
         short=True,
-        unmet="incomplete frames leave no room for small ones",
     ),
     Client("bad-lengths", "negative and huge lengths of frames", bad_length, connections=20),
     Client(
@@ -545,7 +542,6 @@ CATALOGUE: tuple[Client, ...] = (
         "frames without a byte",
         empty_frames,
         connections=4,
-        unmet="each empty frame is an event of its own",
     ),
     Client("garbage", "requests with some wrong bytes", garbage, connections=10, prepare=Preparation.wide),
     Client("unknown-requests", "APIs and versions that do not exist", unknown_requests, connections=10),
@@ -573,7 +569,6 @@ CATALOGUE: tuple[Client, ...] = (
         "consumers that subscribe to 22,000 topics",
         huge_subscription,
         connections=4,
-        short=True,
     ),
     Client(
         "regexes",

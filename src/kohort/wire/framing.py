@@ -36,7 +36,9 @@ class RequestHeaderView(NamedTuple):
 
 
 class BadLength(ProtocolError):
-    """A frame whose length is negative or above the limit: the rest of the stream is unreadable.
+    """A frame whose length is zero, negative or above the limit: the rest of the stream is not read.
+
+    No request or response is empty, and empty frames would come by the million in some megabytes.
 
     `frames` are the valid ones before it in the same piece. The caller may serve them before it closes the connection,
     as Kafka does."""
@@ -107,7 +109,7 @@ class FrameSplitter:
         size = len(data)
         while size - position >= 4:
             (length,) = _LENGTH.unpack_from(data, position)
-            if length < 0 or length > self._max_bytes:
+            if length <= 0 or length > self._max_bytes:
                 raise BadLength(length, self._max_bytes, frames)
             position += 4
             end = position + length
