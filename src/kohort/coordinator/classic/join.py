@@ -84,8 +84,8 @@ class Joins:
     def _refuse_full(self, group: Group, event: GroupRequested, now: Millis) -> None:
         member_id = event.body.member_id
         if not self._deviations.full_group:
-            pass
-        elif member_id in group.members:
+            return self._refuse_join(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
+        if member_id in group.members:
             member = self._rebalances.remove(group, member_id, now, "the group is full")
             self._rebalances.start(group, now, "a member was removed: the group is full", member)
         elif self._running.forget_pending(group, member_id):

@@ -191,8 +191,9 @@ class Holds:
         settings = self._consumers.settings(group)
         interval = settings.heartbeat_interval_ms
         if not self._running.deviations.soon_again:
-            pass
-        elif state.state is Reconciliation.UNRELEASED_PARTITIONS or group.is_pending(member.member_id):
+            member.interval_ms = interval
+            return interval
+        if state.state is Reconciliation.UNRELEASED_PARTITIONS or group.is_pending(member.member_id):
             # A member that was given partitions acknowledges at once, and that heartbeat can be held.
             acknowledges = bool(state.assigned) and may_hold and settings.heartbeat_hold_enable
             interval = min(interval, BUSY_MS if acknowledges else WAITING_INTERVAL_MS)
