@@ -65,6 +65,8 @@ class Offsets:
     def commit(self, event: GroupRequested, now: Millis) -> None:
         request: OffsetCommitRequest = event.body
         error = self._check_commit(request, event.version)
+        if not error and not self._deviations.stale_commit:
+            error = _first_error(self._fence(request), request)
         if error:
             return self._reply(event, commit_error(request, error))
         session, session_ms = self._session_of(request)
@@ -77,8 +79,6 @@ class Offsets:
                 expire = LONG_MAX if self._deviations.endless_retention else 0
         self._found(request.group_id)
         fence = self._fence(request)
-        if not self._deviations.stale_commit:
-            fence = every(_first_error(fence, request))
         limit = self._config.offset_metadata_max_bytes
         topics = []
         for topic in request.topics:
