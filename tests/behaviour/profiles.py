@@ -84,6 +84,7 @@ BY_CONFIG = {
     "group_consumer_assignment_interval_ms=2000": UNHURRIED,
     "group_consumer_assignment_interval_ms=3000": PATIENT,
     "group_consumer_heartbeat_interval_ms=7000": PATIENT,
+    "group_consumer_assignment_interval_ms=1000": USUAL,
     "group_consumer_min_session_timeout_ms=1000": USUAL,
 }
 
