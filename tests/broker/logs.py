@@ -30,9 +30,8 @@ def batch(*records: tuple[bytes | None, bytes | None] | bytes, timestamp: int = 
 class OneLog:
     """A partition and its engine. `produce` is a turn of its own; `append` only decides."""
 
-    def __init__(self, storage: Storage | None = None, config: Config | None = None, **configs: Any) -> None:
+    def __init__(self, storage: Storage | None = None, **configs: Any) -> None:
         self.storage = storage or MemoryStorage()
-        self.config = config or Config()
         self.settings = settings(**configs)
         self.pending: list[Operation] = []
         if self.storage.log_info(LOG) is None:
@@ -41,7 +40,7 @@ class OneLog:
 
     def opened(self, leader_epoch: int = 0) -> Partition:
         info = self.storage.log_info(LOG)
-        return Partition(LOG, self.settings, leader_epoch, self.storage, self.config, info)
+        return Partition(LOG, self.settings, leader_epoch, self.storage, info)
 
     def restart(self, leader_epoch: int = 0) -> None:
         self.partition = self.opened(leader_epoch)

@@ -21,12 +21,15 @@ from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.turn import Millis, Release, Turn
 from kohort.broker.turn_builder import TurnBuilder
 from kohort.broker.waits.fetch_waits import FetchWaits
-from kohort.config import Config
+from kohort.config import SETTINGS, Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.events import Event, RequestId
 from kohort.storage.protocol import Storage
 from kohort.wire.known_clients import with_bindings
+
+LOG_LEVELS: tuple[str, ...] = SETTINGS["log.level"].metadata["one_of"]
+"""The most detailed one first."""
 
 
 def _held_clients(config: Config) -> frozenset[str]:
@@ -83,6 +86,18 @@ class BrokerState:
     def present_nodes(self) -> tuple[Node, ...]:
         """The brokers that clients may learn of."""
         return tuple(node for node in self.nodes if node.id not in self.absent) if self.absent else self.nodes
+
+    @property
+    def log_level(self) -> str:
+        """The level of the server's log: the most detailed one of its brokers."""
+        return min((self.catalog.config_of(node.id).log_level for node in self.nodes), key=LOG_LEVELS.index)
+
+    def configure_broker(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Replace what is set on a broker, or, with the name "", on all brokers."""
+        before = self.log_level
+        self.topics.configure_broker(broker, configs)
+        if self.log_level != before:
+            self.turn.log_level = self.log_level
 
     def topic(self, name: str) -> Topic | None:
         return self.catalog.topics.get(name)

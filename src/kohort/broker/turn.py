@@ -144,3 +144,5 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     complaints: tuple[Complaint, ...] = ()
     tasks: tuple[HandedOut, ...] = ()
     notices: tuple[Notice, ...] = ()
+    log_level: str | None = None
+    """The new level of the server's log; None if it stays."""

@@ -30,6 +30,8 @@ class TurnBuilder:
         self._appended: list[Partition] = []
         self._complaints: dict[Complaint, None] = {}
         self._notices: list[Notice] = []
+        self.log_level: str | None = None
+        """See `Turn.log_level`."""
 
     def begin(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
@@ -70,7 +72,15 @@ class TurnBuilder:
         self._notices.append(Notice(what, tuple((name, value) for name, value in values.items() if value != "")))
 
     def take(self, releases: tuple[Release, ...]) -> Turn:
-        turn = Turn(tuple(self.operations), releases, tuple(self._complaints), tuple(self.tasks), tuple(self._notices))
+        turn = Turn(
+            tuple(self.operations),
+            releases,
+            tuple(self._complaints),
+            tuple(self.tasks),
+            tuple(self._notices),
+            self.log_level,
+        )
+        self.log_level = None
         self.operations.clear()
         self.tasks.clear()
         self._complaints.clear()

@@ -105,7 +105,7 @@ class Upkeep:
             self._compaction = None  # Its topic was deleted.
             return
         try:
-            replaced = under_way.step(state.now, state.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
+            replaced = under_way.step(state.now, state.catalog.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
         except DamagedBatch as damage:
             # The batches replaced so far are complete. The log is visited again when more is written to it.
             topic = state.catalog.by_id.get(partition.log.topic_id)

@@ -6,6 +6,7 @@ An attribute's property name is the attribute with dots for underscores: `group_
 settings       the table: name, default, meaning, bounds
 compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
 checks         what must hold between several settings
+dynamic        settings that change at run time
 addresses      addresses of listeners
 sources        settings from text: files, environment, flags
 """
@@ -23,12 +24,14 @@ from kohort.config.checks import (
     with_values,
 )
 from kohort.config.compatibility import KAFKA, Deviations, preset
+from kohort.config.dynamic import DYNAMIC, with_dynamic
 from kohort.config.settings import ALIASES, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
 from kohort.config.sources import load, parse_value
 
 __all__ = [
     "ALIASES",
     "BOUNDED",
+    "DYNAMIC",
     "GROUP_PROTOCOLS",
     "INT_MAX",
     "KAFKA",
@@ -47,5 +50,6 @@ __all__ = [
     "parse_value",
     "preset",
     "property_name",
+    "with_dynamic",
     "with_values",
 ]

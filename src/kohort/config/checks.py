@@ -115,9 +115,9 @@ def with_values(config: Config, **values: Any) -> Config:
 
 def check_bounds(name: str, value: Any) -> None:
     meta = SETTINGS[name].metadata
-    if meta["low"] is not None and value < meta["low"]:
+    if meta["low"] is not None and not value >= meta["low"]:
         raise ConfigError(f"{name} is {value}; the least is {meta['low']}")
-    if meta["high"] is not None and value > meta["high"]:
+    if meta["high"] is not None and not value <= meta["high"]:
         raise ConfigError(f"{name} is {value}; the most is {meta['high']}")
     if meta["one_of"] and value not in meta["one_of"]:
         raise ConfigError(f"{name} is {value!r}; it takes one of {', '.join(meta['one_of'])}")

@@ -120,7 +120,9 @@ class Config:
     )
     log_cleaner_enable: bool = _setting(True, "Compact compacted topics")
     log_cleaner_delete_retention_ms: int = _setting(86_400_000, "How long tombstones stay readable", low=0)
-    log_cleaner_min_cleanable_ratio: float = _setting(0.5, "Share of a log not yet compacted that starts a compaction")
+    log_cleaner_min_cleanable_ratio: float = _setting(
+        0.5, "Share of a log not yet compacted that starts a compaction", low=0, high=1
+    )
     log_message_timestamp_type: str = _setting(
         "CreateTime", "Whose clock stamps records", one_of=("CreateTime", "LogAppendTime")
     )

@@ -30,8 +30,11 @@ class Connections:
         arrive: Callable[[Arrived], None],
         turns: TurnLoop,
         waiting_bytes: Callable[[ConnectionId], int],
+        config_of: Callable[[int], Config],
     ) -> None:
+        """`config_of` gives the settings of a broker in force, `config` those of the start."""
         self.config = config
+        self._config_of = config_of
         self.clock = time.monotonic
         self.log = log.LimitedLog()
         self.inflow = Inflow(config.queued_max_request_bytes, self.clock, self._all_open, self._tell_closed)
@@ -62,7 +65,7 @@ class Connections:
     # -- in
 
     def admit(self, connection: Connection) -> bool:
-        refusal = self._refusal(connection.host)
+        refusal = self._refusal(connection)
         if refusal:
             self.log.info("connection refused", peer=connection.peer, reason=refusal)
             return False
@@ -77,13 +80,14 @@ class Connections:
             self._plan_sweep()
         return True
 
-    def _refusal(self, host: str) -> str:
+    def _refusal(self, connection: Connection) -> str:
         if self._closing:
             return "the server stops"
-        if len(self._open) >= self.config.max_connections:
-            return f"{self.config.max_connections} connections are open (max.connections)"
-        if self._of_host.get(host, 0) >= self.config.max_connections_per_ip:
-            return f"{self._of_host[host]} connections from this address are open (max.connections.per.ip)"
+        config = self._config_of(connection.broker_id)
+        if len(self._open) >= config.max_connections:
+            return f"{config.max_connections} connections are open (max.connections)"
+        if self._of_host.get(connection.host, 0) >= config.max_connections_per_ip:
+            return f"{self._of_host[connection.host]} connections from this address are open (max.connections.per.ip)"
         return ""
 
     def forget(self, connection: Connection) -> None:

@@ -82,6 +82,11 @@ def configure(level: str, shape: str, stream: TextIO | None = None) -> None:
     logger.propagate = False
 
 
+def set_level(level: str) -> None:
+    """Change the level, one of log.level's, while the server runs."""
+    logger.setLevel(level.upper())
+
+
 class _Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%H:%M:%S", time.localtime(record.created))

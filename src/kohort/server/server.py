@@ -115,6 +115,8 @@ class Server:
                 f"the data directory {self.config.data_dir} holds a record that makes no sense ({error}); "
                 "restore it from a backup, or start with an empty one"
             ) from error
+        if (level := self._broker.state.log_level) != self.config.log_level:
+            log.set_level(level)
         self._turns = TurnLoop(
             self._broker,
             storage,
@@ -132,6 +134,7 @@ class Server:
             arrive=self._turns.arrive,
             turns=self._turns,
             waiting_bytes=self._broker.waiting_bytes,
+            config_of=self._broker.state.catalog.config_of,
         )
 
     # -- while it runs

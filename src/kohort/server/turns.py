@@ -161,6 +161,8 @@ class TurnLoop:
             self._told.complaint(complaint)
         for notice in turn.notices:
             self._told.notice(notice)
+        if turn.log_level is not None:
+            log.set_level(turn.log_level)
         taken, self._taken = self._taken, []
         for done in taken:
             if not done.done():

@@ -1,7 +1,4 @@
-"""AlterConfigs, IncrementalAlterConfigs: a resource changes as a whole, or not at all.
-
-Settings of brokers cannot be changed while they run.
-"""
+"""AlterConfigs, IncrementalAlterConfigs: a resource changes as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from kohort.broker.handlers.config_resources import BROKER, Refused, Resource, check_broker, resource_of
+from kohort.broker.handlers.config_resources import Refused, Resource, resource_of
 from kohort.broker.messages import shortened
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
@@ -51,7 +48,7 @@ def _alter(
         try:
             if times[kind, name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
-            resource = _alterable(state, kind, name)
+            resource = resource_of(state, kind, name)
             configs = resource.checked(compute(state, resource, asked))
             if not request.validate_only and configs != resource.configs:
                 resource.put(configs)
@@ -61,16 +58,6 @@ def _alter(
             error, message = ErrorCode.INVALID_CONFIG, shortened(str(invalid))
         answers.append(answer(error_code=error, error_message=message, resource_type=kind, resource_name=name))
     return tuple(answers)
-
-
-def _alterable(state: BrokerState, kind: int, name: str) -> Resource:
-    if kind == BROKER:
-        if name:
-            check_broker(state, name)
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, "Settings of brokers cannot be changed while they run; start again with others"
-        )
-    return resource_of(state, kind, name)
 
 
 def _incremental(
@@ -103,7 +90,7 @@ def _changed_list(
     known = resource.keys.get(name)
     if known is None or known.type != LIST:
         raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list; values cannot be added to or taken from it")
-    text = configs.get(name, value_text(known.default_of(state.config)))
+    text = configs.get(name, value_text(known.default_of(state.catalog.config)))
     items = [item.strip() for item in text.split(",") if item.strip()]
     given = [item.strip() for item in value.split(",") if item.strip()]
     if operation == APPEND:

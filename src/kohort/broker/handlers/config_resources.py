@@ -1,4 +1,4 @@
-"""Resources with configs that clients may set: topics, and groups, which need not exist.
+"""Resources with configs that clients may set: topics, brokers, and groups, which need not exist.
 
 A `Resource` lists the configs of one of them with their values, and changes them.
 """
@@ -6,6 +6,8 @@ A `Resource` lists the configs of one of them with their values, and changes the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -13,17 +15,31 @@ from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS, parse
-from kohort.config import SETTINGS
+from kohort.config import ALIASES, DYNAMIC, INT_MAX, SETTINGS, parse_value
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.settings import group_settings
-from kohort.coordinator.settings.config_keys import LIST, ConfigKey, InvalidConfig, value_text
+from kohort.coordinator.settings.config_keys import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    STRING,
+    ConfigKey,
+    InvalidConfig,
+    value_text,
+)
+from kohort.coordinator.settings.config_keys import (
+    parse as parse_config,
+)
 from kohort.coordinator.settings.group_settings import configs_of_groups
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_configs import DescribeConfigsSynonym
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Codes of resource types."""
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
+TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 4, 5, 8
 """Codes of where a value comes from."""
 
 
@@ -54,30 +70,42 @@ def resource_of(state: BrokerState, type: int, name: str) -> Resource:
         return _topic(state, name)
     if type == GROUP:
         return _group(state, name)
+    if type == BROKER:
+        return _broker(state, name)
     raise Refused(ErrorCode.INVALID_REQUEST, f"There are no configs of resource type {type}")
 
 
 def synonyms(
-    state: BrokerState, known: ConfigKey, configs: Mapping[str, str], source: int
+    state: BrokerState, known: ConfigKey, configs: Mapping[str, str], source: int, broker_id: int | None = None
 ) -> tuple[DescribeConfigsSynonym, ...]:
-    """The values of a config by their sources, the one in force first."""
+    """The values of a config by their sources, the one in force first. `broker_id`: the broker that is asked."""
     found = []
     if known.name in configs:
         text = configs[known.name]
         # A list is described as it is read: without spaces, and each policy once.
         value = known.parse(text.strip()) if known.type == LIST else text
         found.append(DescribeConfigsSynonym(name=known.name, value=value, source=source))
-    default = value_text(known.default)
-    if known.setting is not None:
-        name = known.synonym or known.name
-        value = value_text(known.default_of(state.config))
-        default = value_text(SETTINGS[name].default)
-        if value != default:
-            found.append(DescribeConfigsSynonym(name=name, value=value, source=STATIC_BROKER_CONFIG))
-        found.append(DescribeConfigsSynonym(name=name, value=default, source=DEFAULT_CONFIG))
+    if known.synonym is not None:
+        found += setting_synonyms(state, known.synonym, broker_id)
     elif not found:
-        found.append(DescribeConfigsSynonym(name=known.name, value=default, source=DEFAULT_CONFIG))
+        found.append(DescribeConfigsSynonym(name=known.name, value=value_text(known.default), source=DEFAULT_CONFIG))
     return tuple(found)
+
+
+def setting_synonyms(state: BrokerState, name: str, broker_id: int | None) -> list[DescribeConfigsSynonym]:
+    """The values of a broker's setting by their sources, the one in force first; without a broker, those of all."""
+    default, static = SETTINGS[name].default, getattr(state.config, SETTINGS[name].name)
+    if name == "broker.id" and broker_id is not None:
+        static = broker_id
+    found = []
+    for broker, source in ((str(broker_id), DYNAMIC_BROKER_CONFIG), ("", DYNAMIC_DEFAULT_BROKER_CONFIG)):
+        configs = state.catalog.broker_configs.get(broker, {})
+        if name in configs:
+            found.append(DescribeConfigsSynonym(name=name, value=configs[name], source=source))
+    if static != default:
+        found.append(DescribeConfigsSynonym(name=name, value=value_text(static), source=STATIC_BROKER_CONFIG))
+    found.append(DescribeConfigsSynonym(name=name, value=value_text(default), source=DEFAULT_CONFIG))
+    return found
 
 
 def check_broker(state: BrokerState, name: str) -> None:
@@ -137,4 +165,62 @@ def _checked_group(state: BrokerState, configs: dict[str, str], former: Mapping[
     if configs and not former and len(state.catalog.group_configs) >= state.config.group_max_configured:
         limit = f"{state.config.group_max_configured} groups have settings of their own: group.max.configured"
         raise Refused(ErrorCode.POLICY_VIOLATION, limit)
+    return kept
+
+
+# -- brokers
+
+
+def _setting_type(name: str, setting: Any) -> int:
+    if isinstance(setting.default, bool):
+        return BOOLEAN
+    if isinstance(setting.default, int):
+        return INT if (setting.metadata["high"] or 0) <= INT_MAX and abs(setting.default) <= INT_MAX else LONG
+    if isinstance(setting.default, float):
+        return DOUBLE
+    return LIST if name == "log.cleanup.policy" else STRING
+
+
+BROKER_CONFIGS = {
+    name: ConfigKey(
+        name,
+        _setting_type(name, setting),
+        setting.default,
+        setting.name,
+        partial(parse_value, name),
+        setting.metadata["doc"],
+    )
+    for name, setting in SETTINGS.items()
+}
+
+
+def _broker(state: BrokerState, name: str) -> Resource:
+    """A broker; the empty name stands for the defaults of all brokers."""
+    if name:
+        check_broker(state, name)
+    return Resource(
+        "broker",
+        BROKER_CONFIGS,
+        state.catalog.broker_configs.get(name, {}),
+        DYNAMIC_BROKER_CONFIG if name else DYNAMIC_DEFAULT_BROKER_CONFIG,
+        _checked_broker,
+        lambda configs: state.configure_broker(name, configs),
+    )
+
+
+def _checked_broker(configs: dict[str, str]) -> dict[str, str]:
+    """Raises Refused with Kafka's text, or InvalidConfig."""
+    fixed = sorted(name for name in configs if name not in DYNAMIC and (name in SETTINGS or name in ALIASES))
+    if fixed:
+        names = ", ".join(fixed)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{names}]")
+    kept = {}
+    for name, text in configs.items():
+        try:
+            kept[name] = value_text(parse_config(BROKER_CONFIGS, "broker", name, text))
+        except InvalidConfig as invalid:
+            if name not in SETTINGS:
+                raise
+            # Kafka's error for a bad value of a broker; that of a topic is INVALID_CONFIG.
+            raise Refused(ErrorCode.INVALID_REQUEST, str(invalid)) from None
     return kept

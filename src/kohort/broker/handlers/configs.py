@@ -1,28 +1,24 @@
-"""DescribeConfigs: the configs of topics and groups, and the settings with which brokers were started."""
+"""DescribeConfigs: the configs of topics and groups, and the settings of brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from typing import Any
 
 from kohort.broker.handlers.config_resources import (
     BROKER,
-    DEFAULT_CONFIG,
-    STATIC_BROKER_CONFIG,
     TOPIC_CONFIG,
     Refused,
     Resource,
-    check_broker,
     resource_of,
+    setting_synonyms,
     synonyms,
 )
 from kohort.broker.messages import changed
 from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
-from kohort.config import INT_MAX, SETTINGS
+from kohort.config import DYNAMIC
 from kohort.coordinator.classic.checks import not_too_often
-from kohort.coordinator.settings.config_keys import BOOLEAN, DOUBLE, INT, LONG, STRING, value_text
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_topics import CreatableTopicConfigs
 from kohort.wire.schemas.describe_configs import (
@@ -31,7 +27,6 @@ from kohort.wire.schemas.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeConfigsSynonym,
 )
 
 
@@ -42,7 +37,7 @@ def describe_configs(
     plain: _Plain = {}
     results = []
     for resource in not_too_often(request.resources, lambda asked: (asked.resource_type, asked.resource_name)):
-        results.append(_described_resource(state, request, resource, plain))
+        results.append(_described_resource(state, request, resource, plain, context.broker_id))
         yield
     return DescribeConfigsResponse(results=tuple(results))
 
@@ -52,18 +47,22 @@ _Plain = dict[tuple[int, tuple[str, ...] | None], tuple[DescribeConfigsResourceR
 
 
 def _described_resource(
-    state: BrokerState, request: DescribeConfigsRequest, resource: DescribeConfigsResource, plain: _Plain
+    state: BrokerState,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsResource,
+    plain: _Plain,
+    broker_id: int,
 ) -> DescribeConfigsResult:
     error, message = ErrorCode.NONE, None
     entries: tuple[DescribeConfigsResourceResult, ...] = ()
     try:
+        found = resource_of(state, resource.resource_type, resource.resource_name)
         if resource.resource_type == BROKER:
-            entries = _shaped(_broker_entries(state, resource.resource_name), resource, request)
+            entries = _shaped(_broker_entries(state, found, resource.resource_name), resource, request)
         else:
-            found = resource_of(state, resource.resource_type, resource.resource_name)
             alike = (resource.resource_type, resource.configuration_keys)
             if found.configs or alike not in plain:
-                entries = _shaped(_entries(state, found), resource, request)
+                entries = _shaped(_entries(state, found, broker_id), resource, request)
                 if not found.configs:
                     plain[alike] = entries
             else:
@@ -95,9 +94,9 @@ def _shaped(
     )
 
 
-def _entries(state: BrokerState, resource: Resource) -> Iterable[DescribeConfigsResourceResult]:
+def _entries(state: BrokerState, resource: Resource, broker_id: int) -> Iterable[DescribeConfigsResourceResult]:
     for known in resource.keys.values():
-        found = synonyms(state, known, resource.configs, resource.source)
+        found = synonyms(state, known, resource.configs, resource.source, broker_id)
         yield DescribeConfigsResourceResult(
             name=known.name,
             value=found[0].value,
@@ -121,35 +120,21 @@ def described_for_creation(state: BrokerState, configs: Mapping[str, str]) -> tu
     return tuple(found)
 
 
-def _broker_entries(state: BrokerState, name: str) -> Iterable[DescribeConfigsResourceResult]:
-    """The settings of a broker. The empty name stands for the dynamic defaults of all brokers: there are none."""
-    if name == "":
-        return
-    check_broker(state, name)
-    for setting_name, setting in SETTINGS.items():
-        value = getattr(state.config, setting.name)
-        if setting_name == "broker.id":
-            value = int(name)
-        is_default = value == setting.default
-        source = DEFAULT_CONFIG if is_default else STATIC_BROKER_CONFIG
-        synonyms = [DescribeConfigsSynonym(name=setting_name, value=value_text(setting.default), source=DEFAULT_CONFIG)]
-        if not is_default:
-            synonyms.insert(0, DescribeConfigsSynonym(name=setting_name, value=value_text(value), source=source))
+def _broker_entries(state: BrokerState, resource: Resource, name: str) -> Iterable[DescribeConfigsResourceResult]:
+    """All settings of a broker; for all brokers (the empty name), what is set on them while they run."""
+    for known in resource.keys.values():
+        if not name and known.name not in resource.configs:
+            continue
+        found = setting_synonyms(state, known.name, int(name) if name else None)
+        if not name:
+            found = found[:1]
         yield DescribeConfigsResourceResult(
-            name=setting_name,
-            value=value_text(value),
-            read_only=True,
+            name=known.name,
+            value=found[0].value,
+            read_only=known.name not in DYNAMIC,
             is_sensitive=False,
-            config_source=source,
-            synonyms=tuple(synonyms),
-            config_type=_setting_type(setting),
-            documentation=setting.metadata["doc"],
+            config_source=found[0].source,
+            synonyms=tuple(found),
+            config_type=known.type,
+            documentation=known.doc,
         )
-
-
-def _setting_type(setting: Any) -> int:
-    if isinstance(setting.default, bool):
-        return BOOLEAN
-    if isinstance(setting.default, int):
-        return INT if (setting.metadata["high"] or 0) <= INT_MAX and abs(setting.default) <= INT_MAX else LONG
-    return DOUBLE if isinstance(setting.default, float) else STRING

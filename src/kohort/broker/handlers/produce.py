@@ -34,7 +34,8 @@ def produce(
     state: BrokerState, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | CloseConnection | None:
     leaders = CurrentLeaders(state)
-    room = Room(state.config.message_max_records, state.config.message_max_uncompressed_bytes)
+    config = state.catalog.config_of(context.broker_id)
+    room = Room(config.message_max_records, config.message_max_uncompressed_bytes)
     response = ProduceResponse(
         responses=tuple(_topic(state, request, topic, context, leaders, room) for topic in request.topic_data),
         node_endpoints=tuple(
@@ -97,7 +98,7 @@ def _partition(
         leaders.add(assignment.leader)
         current = LeaderIdAndEpoch(leader_id=assignment.leader, leader_epoch=assignment.leader_epoch)
         return _refused(data.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=current)
-    if request.acks == -1 and len(assignment.replicas) < topic.settings.min_insync_replicas:
+    if request.acks == -1 and len(assignment.replicas) < partition.settings.min_insync_replicas:
         return _refused(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
     if request.transactional_id is not None:
         return _refused(data.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

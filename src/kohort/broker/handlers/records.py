@@ -168,7 +168,7 @@ def _delete_up_to(
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif topic.partitions[index].leader != context.broker_id:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    elif not topic.settings.delete:
+    elif not partition.settings.delete:
         error = ErrorCode.POLICY_VIOLATION
     else:
         offset = partition.high_watermark if asked.offset == -1 else asked.offset

@@ -49,7 +49,7 @@ class Producers:
 
     def __init__(self, load: Callable[[int, int], Sequence[StoredBatch]], expiration_ms: int) -> None:
         self._load = load
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self._known: dict[int, _Producer] = {}
         """In the order of their last batches."""
 
@@ -104,7 +104,7 @@ class Producers:
         return None if self._is_expired(producer, now) else producer
 
     def _is_expired(self, producer: _Producer, now: int) -> bool:
-        return now - producer.last_seen_ms >= self._expiration_ms
+        return now - producer.last_seen_ms >= self.expiration_ms
 
 
 def _written(header: BatchHeader, base_offset: int, timestamp: int) -> Written:

@@ -21,7 +21,6 @@ import msgspec
 from kohort.broker.logs.idempotence import Producers, Written
 from kohort.broker.logs.validation import InvalidAppend, Room, validate
 from kohort.broker.topics.topic_configs import TopicSettings
-from kohort.config import Config
 from kohort.storage.protocol import Append, LogInfo, LogKey, Storage, StoredBatch, Trim
 from kohort.wire.batches import (
     HEADER_SIZE,
@@ -91,7 +90,6 @@ class Partition:
         settings: TopicSettings,
         leader_epoch: int,
         storage: Storage,
-        config: Config,
         info: LogInfo | None = None,
     ) -> None:
         self.log = log
@@ -103,13 +101,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self._storage = storage
         self._pending_bytes = 0
-        self._producers = Producers(partial(storage.producer_batches, log), config.producer_id_expiration_ms)
+        self._producers = Producers(partial(storage.producer_batches, log), settings.producer_id_expiration_ms)
         self._epochs: list[tuple[int, int]] | None = None
         """Each epoch and the offset where it begins, ascending; the last is the current one. None until first used."""
 
     def configure(self, settings: TopicSettings, leader_epoch: int) -> None:
         """Take changed settings, or a new leader epoch, which begins at the end offset."""
         self.settings = settings
+        self._producers.expiration_ms = settings.producer_id_expiration_ms
         if leader_epoch != self.leader_epoch:
             epochs = [entry for entry in self._known_epochs() if entry[1] < self.end_offset]
             self._epochs = [*epochs, (leader_epoch, self.end_offset)]

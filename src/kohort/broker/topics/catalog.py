@@ -1,4 +1,5 @@
-"""The content of the metadata log: topics with their ids, leaders and configs, the configs of groups, producer ids.
+"""The content of the metadata log: topics with their ids, leaders and configs, the configs of groups and
+brokers, producer ids.
 
 `Catalog` is the fold of that log. Only `apply` writes it, live and in the replay. The functions below make the records.
 """
@@ -12,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.broker.topics.topic_configs import TopicSettings, resolve
-from kohort.config import Config
+from kohort.config import Config, with_dynamic
 from kohort.coordinator.events import Record
 from kohort.storage.protocol import LogKey
 from kohort.wire.codec import decode, encode
 from kohort.wire.schemas.metadata_records import (
+    BrokerValue,
     ClusterValue,
     ConfigEntry,
     GroupValue,
@@ -49,6 +51,7 @@ VALUES: dict[str, type] = {
     "cluster": ClusterValue,
     "topic": TopicValue,
     "group": GroupValue,
+    "broker": BrokerValue,
     "producer ids": ProducerIdsValue,
 }
 _VERSION = struct.Struct(">h")
@@ -67,7 +70,7 @@ class Topic:
     configs: dict[str, str]
     """Set on the topic itself."""
     settings: TopicSettings
-    """In force."""
+    """In force, but for the configs of single brokers (`Catalog.settings_of`)."""
     is_internal: bool
 
     def log_key(self, partition: int) -> LogKey:
@@ -78,7 +81,12 @@ class Catalog:
     """The state that results from the metadata log."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._static = config
+        self._of_broker: dict[int, Config] = {}
+        self.config = config
+        """The settings of brokers that have none of their own."""
+        self.broker_configs: dict[str, Mapping[str, str]] = {}
+        """What is set on BROKER resources: by the broker's id, or "" for all brokers."""
         self.cluster_id = ""
         self.offsets_partitions = 0
         self.topics: dict[str, Topic] = {}
@@ -108,11 +116,40 @@ class Catalog:
                 self.next_producer_id = value.next_id
             case GroupValue():
                 self.group_configs[key.name] = {entry.name: entry.value for entry in value.configs}
+            case BrokerValue():
+                self._configure(key.name, {entry.name: entry.value for entry in value.configs})
+            case None if key.kind == "broker":
+                self._configure(key.name, {})
             case None if key.kind == "group":
                 self.group_configs.pop(key.name, None)
             case None:
                 assert key.kind == "topic", f"a metadata record of kind {key.kind} cannot be deleted"
                 self._forget_topic(key.name)
+
+    def config_of(self, broker_id: int) -> Config:
+        """The settings of a broker in force."""
+        return self._of_broker.get(broker_id, self.config)
+
+    def settings_of(self, topic: Topic, broker_id: int) -> TopicSettings:
+        """The settings of the topic's partitions that a broker leads."""
+        own = self._of_broker.get(broker_id)
+        return topic.settings if own is None else resolve(topic.configs, own)
+
+    def _configure(self, broker: str, configs: dict[str, str]) -> None:
+        self.broker_configs.pop(broker, None)
+        if configs:
+            self.broker_configs[broker] = configs
+        self.config = with_dynamic(self._static, self.broker_configs.get("", {}))
+        self._of_broker = {
+            int(name): with_dynamic(self.config, own) for name, own in self.broker_configs.items() if name
+        }
+        if not broker:
+            resolved: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
+            for topic in self.topics.values():
+                texts = tuple(topic.configs.items())
+                if texts not in resolved:
+                    resolved[texts] = resolve(topic.configs, self.config)
+                topic.settings = resolved[texts]
 
     def colliding(self, name: str) -> str | None:
         """A topic whose name differs from `name` only in periods and underscores: metric names confuse them."""
@@ -122,7 +159,7 @@ class Catalog:
     def _put_topic(self, name: str, value: TopicValue) -> None:
         configs = {entry.name: entry.value for entry in value.configs}
         topic = Topic(
-            name, value.topic_id, value.partitions, configs, resolve(configs, self._config), name in INTERNAL_TOPICS
+            name, value.topic_id, value.partitions, configs, resolve(configs, self.config), name in INTERNAL_TOPICS
         )
         self.topics[name] = self.by_id[value.topic_id] = topic
         self._alike.setdefault(name.replace(".", "_"), set()).add(name)
@@ -140,7 +177,9 @@ class Catalog:
             del self._alike[name.replace(".", "_")]
 
 
-def _record(kind: str, name: str, value: ClusterValue | TopicValue | GroupValue | ProducerIdsValue | None) -> Record:
+def _record(
+    kind: str, name: str, value: ClusterValue | TopicValue | GroupValue | BrokerValue | ProducerIdsValue | None
+) -> Record:
     key = encode(MetadataKey(kind=kind, name=name), 0)
     return Record(key, None if value is None else _VERSION.pack(0) + encode(value, 0))
 
@@ -162,6 +201,10 @@ def topic_deleted_record(name: str) -> Record:
 
 def group_record(group_id: str, configs: Mapping[str, str]) -> Record:
     return _record("group", group_id, GroupValue(configs=_entries(configs)) if configs else None)
+
+
+def broker_record(broker: str, configs: Mapping[str, str]) -> Record:
+    return _record("broker", broker, BrokerValue(configs=_entries(configs)) if configs else None)
 
 
 def _entries(configs: Mapping[str, str]) -> tuple[ConfigEntry, ...]:

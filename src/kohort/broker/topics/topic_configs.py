@@ -134,9 +134,10 @@ class TopicSettings(msgspec.Struct, frozen=True):
     delete: bool
     max_message_bytes: int
     max_uncompressed_bytes: int
-    """The limit of a decompressed batch; like `max_records`, a setting of the server."""
+    """The limit of a decompressed batch. This one and the next two are settings of the server."""
     max_records: int
     """The limit of a batch."""
+    producer_id_expiration_ms: int
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -170,6 +171,7 @@ def resolve(configs: Mapping[str, str], config: Config) -> TopicSettings:
         max_message_bytes=value("max.message.bytes"),
         max_uncompressed_bytes=config.message_max_uncompressed_bytes,
         max_records=config.message_max_records,
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
         log_append_time=value("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=value("message.timestamp.after.max.ms"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import random as random_module
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node
@@ -17,11 +17,12 @@ from kohort.broker.topics.catalog import (
     OWN_TOPICS,
     Catalog,
     Topic,
+    broker_record,
     producer_ids_record,
     topic_deleted_record,
     topic_record,
 )
-from kohort.broker.topics.topic_configs import resolve
+from kohort.broker.topics.topic_configs import TopicSettings, resolve
 from kohort.broker.turn_builder import TurnBuilder
 from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.config import Config
@@ -132,7 +133,7 @@ class TopicStore:
         self.changed[topic.name] = None
         changed = self.catalog.topics[topic.name]
         for partition, assignment in zip(self.partitions[topic.topic_id], changed.partitions, strict=False):
-            partition.configure(changed.settings, assignment.leader_epoch)
+            partition.configure(self.catalog.settings_of(changed, assignment.leader), assignment.leader_epoch)
         self._open_new_partitions(changed)
         return changed
 
@@ -143,6 +144,19 @@ class TopicStore:
         for partition in self.partitions.pop(topic.topic_id):
             self._turn.operations.append(DeleteLog(partition.log))
             self._fetch_waits.wake((partition.log,))
+
+    def configure_broker(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Replace what is set on a broker, or, with the name "", on all brokers."""
+        former = self.catalog.broker_configs.get(broker, {})
+        self.decide(broker_record(broker, configs))
+        names = sorted(name for name in former.keys() | configs.keys() if former.get(name) != configs.get(name))
+        self._turn.tell("broker configs changed", broker=broker or "all", names=",".join(names))
+        for topic in self.catalog.topics.values():
+            of_leader: dict[int, TopicSettings] = {}
+            for partition, assignment in zip(self.partitions[topic.topic_id], topic.partitions, strict=True):
+                if assignment.leader not in of_leader:
+                    of_leader[assignment.leader] = self.catalog.settings_of(topic, assignment.leader)
+                partition.configure(of_leader[assignment.leader], assignment.leader_epoch)
 
     def next_producer_id(self) -> int:
         """A producer id never given before, not even by a process that crashed: ids are reserved in durable blocks."""
@@ -184,12 +198,13 @@ class TopicStore:
 
     def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
         """`info` describes the stored log; None if this turn creates the log."""
-        epoch = topic.partitions[index].leader_epoch
-        return Partition(topic.log_key(index), topic.settings, epoch, self._storage, self._config, info)
+        assignment = topic.partitions[index]
+        settings = self.catalog.settings_of(topic, assignment.leader)
+        return Partition(topic.log_key(index), settings, assignment.leader_epoch, self._storage, info)
 
     def _open_metadata(self, info: LogInfo | None) -> Partition:
         settings = resolve({"cleanup.policy": "compact"}, self._config)
-        return Partition(METADATA_LOG, settings, 0, self._storage, self._config, info)
+        return Partition(METADATA_LOG, settings, 0, self._storage, info)
 
     def resume(self, metadata: LogInfo) -> None:
         """After the replay of the metadata log."""

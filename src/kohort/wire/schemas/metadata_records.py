@@ -52,6 +52,13 @@ class GroupValue:
 
 
 @message(versions="0", flexible="0+")
+class BrokerValue:
+    """Kind "broker", named by the broker's id, or "" for all brokers: what is set on its BROKER resource."""
+
+    configs: tuple[ConfigEntry, ...] = field([ConfigEntry])
+
+
+@message(versions="0", flexible="0+")
 class ProducerIdsValue:
     """Kind "producer ids": ids below `next_id` may have been handed out."""
 
