@@ -10,6 +10,7 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as full
 from kohort.wire.schemas.describe_configs import DescribeConfigsResourceResult
 
+PARTITIONS = 1
 OF_TOPIC, OF_BROKER, OF_ALL, STATIC, DEFAULT = 1, 2, 3, 4, 5
 """Sources of a value."""
 
@@ -46,7 +47,7 @@ def test_values_of_one_and_of_all_brokers_last() -> None:
     assert alter(client, "", (key, SET, "3000")) == (0, None)
     assert alter(client, "1", (key, SET, " 2000 ")) == (0, None)
     of_all = [("3000", OF_ALL), ("5000", STATIC), ("1048588", DEFAULT)]
-    for current in (client, wire.restarted().connect()):
+    for current in (client, wire.restarted(message_max_bytes=5_000).connect()):
         assert values(current, "1", BROKER, key) == [("2000", OF_BROKER), *of_all]
         assert values(current, "2", BROKER, key) == of_all
         (entry,) = current.describe_configs("", BROKER).configs
@@ -54,7 +55,7 @@ def test_values_of_one_and_of_all_brokers_last() -> None:
         assert [synonym.source for synonym in entry.synonyms] == [OF_ALL]
     assert alter(current, "1", (key, DELETE, None)) == (0, None)
     assert alter(current, "", (key, DELETE, None)) == (0, None)
-    again = current.wire.restarted().connect()
+    again = current.wire.restarted(message_max_bytes=5_000).connect()
     assert values(again, "1", BROKER, key) == [("5000", STATIC), ("1048588", DEFAULT)]
 
 

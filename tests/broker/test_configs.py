@@ -161,13 +161,6 @@ def test_validate_only_changes_nothing(client: Connection) -> None:
     assert one(client, "retention.ms").config_source == 5
 
 
-def test_settings_of_brokers_cannot_be_changed(client: Connection) -> None:
-    for name in ("1", ""):
-        error, message = alter(client, ("log.retention.ms", SET, "1"), name=name, kind=BROKER)
-        assert error == ErrorCode.INVALID_REQUEST
-        assert "cannot be changed" in (message or "")
-
-
 def test_internal_topics_stay_compacted_and_other_configs_may_change(client: Connection) -> None:
     for topic, policy in ((OFFSETS_TOPIC, "delete"), (JOURNAL_TOPIC, "compact"), (JOURNAL_TOPIC, "delete")):
         assert alter(client, ("cleanup.policy", SET, policy), name=topic)[0] == ErrorCode.INVALID_CONFIG

@@ -10,6 +10,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from group import Group
 from produce import create_topic, produce
 
+from kohort.testing import KohortServer
+
 pytestmark = [pytest.mark.client, pytest.mark.timeout(90)]
 
 
@@ -65,6 +67,42 @@ def test_confluent_alters_configs(bootstrap: str, unique: str) -> None:
     )
     with pytest.raises(Exception, match="INVALID_CONFIG"):
         admin.incremental_alter_configs([bad])[bad].result(10)
+
+
+def test_confluent_and_kafka_python_alter_a_broker() -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigSource
+    from kafka.admin import ConfigResource as PythonResource
+    from kafka.admin import ConfigResourceType, KafkaAdminClient
+
+    with KohortServer() as server:
+        admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+
+        def change(broker: str, name: str, value: str) -> None:
+            entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ResourceType.BROKER, broker, incremental_configs=[entry])
+            admin.incremental_alter_configs([resource])[resource].result(10)
+
+        change("1", "message.max.bytes", "2000")
+        asked = ConfigResource(ResourceType.BROKER, "1")
+        described = admin.describe_configs([asked])[asked].result(10)
+        entry = described["message.max.bytes"]
+        assert (entry.value, entry.source, entry.is_read_only) == (
+            "2000",
+            ConfigSource.DYNAMIC_BROKER_CONFIG.value,
+            False,
+        )
+        assert described["num.partitions"].is_read_only
+        with pytest.raises(KafkaException, match=r"Cannot update these configs dynamically: \[num.partitions\]"):
+            change("1", "num.partitions", "2")
+        python = KafkaAdminClient(bootstrap_servers=server.bootstrap_servers)
+        try:
+            python.alter_configs([PythonResource(ConfigResourceType.BROKER, "1", {"log.retention.ms": "9"})])
+        finally:
+            python.close()
+        described = admin.describe_configs([asked])[asked].result(10)
+        assert described["log.retention.ms"].value == "9"
+        assert described["message.max.bytes"].is_default or described["message.max.bytes"].value == "2000"
 
 
 def test_confluent_alters_settings_of_groups(bootstrap: str, unique: str) -> None:

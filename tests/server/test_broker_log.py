@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from raw_kafka import RawKafka
 
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
+from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 
 
@@ -30,3 +36,28 @@ def test_topics_and_refused_transactions_are_lines_of_the_log(caplog: pytest.Log
     assert refused.levelname == "WARNING"
     assert "kohort does not serve transactions" in refused.getMessage()
     assert "transactional_id=x client_id=raw" in refused.getMessage()
+
+
+def test_the_level_and_the_limits_of_a_running_server_change(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    logger = logging.getLogger("kohort")
+    caplog.set_level(logging.INFO, "kohort")  # the fixture restores the level
+    directory = tmp_path / "data"
+
+    def change(raw: RawKafka, *values: tuple[str, str]) -> None:
+        configs = tuple(AlterableConfig(name=name, config_operation=0, value=value) for name, value in values)
+        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=configs)
+        answer = raw.call(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+        assert answer.responses[0].error_code == 0
+
+    with KohortServer(data_dir=directory) as server, RawKafka(server.bootstrap_servers) as raw:
+        change(raw, ("log.level", "warning"), ("max.connections", "1"))
+        assert logger.level == logging.WARNING
+        with RawKafka(server.bootstrap_servers) as refused:
+            assert refused.is_closed
+        change(raw, ("max.connections", "2"))
+        with RawKafka(server.bootstrap_servers) as second:
+            assert not second.is_closed
+    assert "broker configs changed broker=all names=log.level,max.connections" in caplog.messages
+    logger.setLevel(logging.INFO)
+    with KohortServer(data_dir=directory):
+        assert logger.level == logging.WARNING, "the level survives a restart"
