@@ -84,7 +84,7 @@ def shown(value: Any) -> str:
 
 def settings_page() -> str:
     from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
-    from kohort.config import ALIASES, SETTINGS
+    from kohort.config import ALIASES, DYNAMIC, SETTINGS
     from kohort.coordinator.settings.group_settings import GROUP_CONFIGS
 
     lines = [
@@ -104,7 +104,16 @@ def settings_page() -> str:
         meta = setting.metadata
         bounds = ", ".join(f"`{word}`" for word in meta["one_of"]) or between(meta["low"], meta["high"])
         lines.append(f"| `{name}` {{#{name}}} | {shown(setting.default)} | {cell(meta['doc'])} | {bounds} |")
-    lines += ["", "Other names of a setting:", ""]
+    lines += [
+        "",
+        "These change while the server runs, by any admin client, for one broker or for all; the others are read-only "
+        "([the server](../how-to/server.md#settings)):",
+        "",
+        *(f"- `{name}`" for name in sorted(DYNAMIC)),
+        "",
+        "Other names of a setting:",
+        "",
+    ]
     lines += [
         f"- `{name}` is `{known}`" + (f" × {factor}" if factor != 1 else "")
         for name, (known, factor) in ALIASES.items()

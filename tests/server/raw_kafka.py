@@ -15,6 +15,7 @@ from kohort.wire.schema import schema_of
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
@@ -26,6 +27,7 @@ VERSIONS: dict[type, int] = {
     CreateTopicsRequest: 7,
     FetchRequest: 12,
     HeartbeatRequest: 3,
+    IncrementalAlterConfigsRequest: 1,
     InitProducerIdRequest: 4,
     JoinGroupRequest: 3,
     OffsetCommitRequest: 8,

@@ -31,7 +31,7 @@ DYNAMIC = frozenset(
         "producer.id.expiration.ms",
     )
 )
-"""Property names. docs/reference/broker-configs.md lists them."""
+"""Property names."""
 
 
 def with_dynamic(config: Config, texts: Mapping[str, str]) -> Config:
