@@ -47,7 +47,6 @@ def fetched(size: int) -> bytes:
 class EchoBroker:
     busy = False
     cluster_id = "echo"
-    state = SimpleNamespace(absent=frozenset())
 
     def __init__(
         self,
@@ -59,6 +58,8 @@ class EchoBroker:
         endpoints: Sequence[Any],
         assignors: Mapping[str, Any],
     ) -> None:
+        catalog = SimpleNamespace(config_of=lambda broker_id: config)
+        self.state = SimpleNamespace(absent=frozenset(), log_level=config.log_level, catalog=catalog)
         self.turns: list[list[Arrived]] = []
         self.backlogs: dict[ConnectionId, deque[bytes]] = {}
         self.parked: list[ConnectionId] = []

@@ -154,6 +154,8 @@ class TurnLoop:
             self._fail(failure)
 
     def release(self, turn: Turn) -> None:
+        if turn.log_level is not None:
+            log.set_level(turn.log_level)
         self._deliver(turn.releases)
         if turn.tasks:
             self._hand_out(turn.tasks)
@@ -161,8 +163,6 @@ class TurnLoop:
             self._told.complaint(complaint)
         for notice in turn.notices:
             self._told.notice(notice)
-        if turn.log_level is not None:
-            log.set_level(turn.log_level)
         taken, self._taken = self._taken, []
         for done in taken:
             if not done.done():
