@@ -31,9 +31,10 @@ what has changed. It knows the epoch and the partitions of its last answer, unle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from consumer_world import describe_answer, describe_consumer_group, describe_consumer_record, describe_description
 from history_world import ReplayedLog
@@ -84,7 +85,7 @@ from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupResponse
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kohort.wire.schemas.offset_delete import OffsetDeleteResponse
-from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 OF_MEMBERS = ("session", "pending", "hold")
@@ -209,8 +210,17 @@ class ShardWorld(Commands):
         if shard is self.shard:
             self._step(AssignmentMade(group, task.epoch, task.assignor, fails or result))
 
+    def offsets(self, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+        found = []
+
+        def fetch() -> Iterator[int]:
+            found.append((yield from self.shard.fetch_offsets(request, version, lambda size: True)))
+
+        deque(fetch(), 0)
+        return cast(OffsetFetchResponseGroup, found[0])
+
     def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
-        found = self.shard.fetch_offsets(request, version, self.now)
+        found = self.offsets(request, version)
         parts = [
             f"{t.name}-{p.partition_index}={p.committed_offset}"
             + (f" epoch={p.committed_leader_epoch}" if p.committed_leader_epoch != -1 else "")

@@ -185,7 +185,7 @@ def test_everything_is_answered_in_bytes(asked: list[tuple[Any, str, int, int]])
     for group in listed:
         for version in range(7):
             encode(DescribeGroupsResponse(groups=(shard.describe(group.group_id, version),)), version)
-        found = shard.fetch_offsets(OffsetFetchRequestGroup(group_id=group.group_id), 9, world.now)
+        found = world.offsets(OffsetFetchRequestGroup(group_id=group.group_id), 9)
         encode(OffsetFetchResponse(groups=(found,)), 9)
     world.sweep()
 

@@ -8,6 +8,7 @@ broker           `Broker`: the order of a turn, and of each connection's request
 connection       what the broker knows of a connection
 decoding         frames to requests
 ready            which connection is next, and the budget of a turn
+works            answers that are made in steps: their memory, over all connections
 answers          responses to bytes, in steps if they are long
 request          a request besides its body; a handler's results besides an answer
 state            `BrokerState`: what handlers see, in these four parts:

@@ -1,4 +1,4 @@
-"""Responses to bytes: at once, or in steps if a response has many rows."""
+"""Responses to bytes: at once, or in steps if a response has many rows. The size of an answer in steps is bounded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from kohort.broker.apis import FETCH
-from kohort.broker.request import InSteps, RequestContext
+from kohort.broker.apis import APIS, FETCH
+from kohort.broker.request import CloseConnection, InSteps, RequestContext
 from kohort.broker.turn import Send
 from kohort.wire.codec import response_pieces
-from kohort.wire.steps import response_steps, rows_of
+from kohort.wire.steps import ROWS, response_steps, rows_of
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
@@ -19,17 +19,38 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
-def encoded(context: RequestContext, response: Any, *, at_once: bool) -> Encoded | InSteps:
-    """The response's frame, or (unless `at_once`) the steps that return it. Records of a Fetch are not encoded."""
+def encoded(context: RequestContext, response: Any, most_bytes: int, *, at_once: bool) -> Encoded | InSteps:
+    """The response's frame, or (unless `at_once`) the steps that return it.
+
+    `most_bytes` limits an answer in steps; what passes it closes the connection. The answers of most APIs are far from
+    the limit, or their handlers refuse what does not fit (request.Room)."""
     version, api_key = context.api_version, context.api_key
-    path = () if at_once or api_key == FETCH.key else rows_of(response, version)
+    path = () if at_once or _is_short_fetch(api_key, response) else rows_of(response, version)
     if not path:
         return _encoded(context, response_pieces(response, version, context.correlation_id, api_key=api_key))
-    return InSteps(_steps(context, response_steps(response, version, context.correlation_id, path, api_key=api_key)))
+    steps = response_steps(response, version, context.correlation_id, path, api_key=api_key)
+    return InSteps(_bounded(context, steps, most_bytes))
 
 
-def _steps(context: RequestContext, steps: Generator[None, None, list[bytes]]) -> Generator[None, None, Encoded]:
-    return _encoded(context, (yield from steps))
+def _is_short_fetch(api_key: int, response: Any) -> bool:
+    """True for a Fetch whose records are sent as they were read. In steps, they are copied."""
+    return api_key == FETCH.key and sum(len(topic.partitions) for topic in response.responses) <= ROWS
+
+
+def _bounded(
+    context: RequestContext, steps: Generator[int, None, list[bytes]], most_bytes: int
+) -> Generator[int, None, Encoded | CloseConnection]:
+    size = 0
+    while True:
+        try:
+            grown = next(steps)
+        except StopIteration as done:
+            return _encoded(context, done.value)
+        size += grown
+        if size > most_bytes:
+            what = f"an answer to {APIS[context.api_key].name} of more than {most_bytes} bytes"
+            return CloseConnection(f"{what}; see queued.max.response.bytes")
+        yield grown
 
 
 def _encoded(context: RequestContext, pieces: list[bytes]) -> Encoded:

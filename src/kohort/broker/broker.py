@@ -72,6 +72,7 @@ from kohort.broker.turn import (
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
+from kohort.broker.works import REQUEST_GROWS, UNFINISHED, Works
 from kohort.config import Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
@@ -117,6 +118,7 @@ class Broker:
         self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[RequestId, _ParkedRequest] = {}
         self._ready = Ready()
+        self._works = Works(config.queued_max_response_bytes)
         self._releases: list[Release] = []
         self._last_request_id = 0
         self._stopping = False
@@ -263,7 +265,7 @@ class Broker:
         self.repeats.forget(connection_id)
         waiting = list(connection.backlog)
         connection.backlog.clear()
-        connection.work = None
+        self._works.drop(connection)
         if connection.parked is None:
             # Without a reader only what they write is of use: a producer with acks=0 closes without waiting.
             connection.backlog.extend(frame for frame in waiting if int.from_bytes(frame[:2], "big") in WRITES)
@@ -293,7 +295,7 @@ class Broker:
         self._stopping = True
         for connection in self._connections.values():
             connection.backlog.clear()
-            connection.work = None
+            self._works.drop(connection)
         self._ready.clear()
         for shard in range(len(state.shards)):
             state.ask(shard, Unloaded())
@@ -346,11 +348,12 @@ class Broker:
             raise
         if api is API_VERSIONS:
             self._note_software(connection, request, result)
-        self._finish(connection, context, result)
+        self._finish(connection, context, result, REQUEST_GROWS * len(frame))
         if api is OFFSET_COMMIT and not connection.closing:
             self.repeats.commits.learn(connection, frame, found.start, request, result)
 
-    def _finish(self, connection: Connection, context: RequestContext, result: Any) -> None:
+    def _finish(self, connection: Connection, context: RequestContext, result: Any, size: int = 0) -> None:
+        """`size` is the memory that the request and the result take, if it is not small."""
         match result:
             case InShard():
                 self._park(connection, context, result.shard)
@@ -360,7 +363,7 @@ class Broker:
             case CloseConnection():
                 self._disconnect(connection, result.reason)
             case InSteps():
-                connection.work = context, result.steps
+                self._works.begin(connection, context, result, size)
                 self._go_on(connection)
             case None:
                 pass
@@ -368,23 +371,24 @@ class Broker:
                 self._emit(result.send, result.size)
             case _:
                 connection.is_held = False
-                self._send(connection, context, result)
+                self._send(connection, context, result, size)
 
     def _go_on(self, connection: Connection) -> None:
         """The next steps of an answer, within the turn's budget."""
         assert connection.work is not None
-        context, steps = connection.work
+        context = connection.work.context
         try:
-            for _ in range(STEPS):
-                next(steps)
-                if self._ready.is_over():
-                    break
-        except StopIteration as done:
-            connection.work = None
-            self._finish(connection, context, done.value)
+            result = self._works.go_on(connection, STEPS, self._ready.is_over)
         except Exception as error:
             error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
             raise
+        if result is not UNFINISHED:
+            size = connection.work.size
+            self._works.drop(connection)
+            self._finish(connection, context, result, size)
+        while (largest := self._works.largest()) is not None:
+            self._works.drop(largest)
+            self._disconnect(largest, "its answer is large, and memory is short; see queued.max.response.bytes")
 
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id
@@ -402,10 +406,11 @@ class Broker:
 
     # -- what leaves
 
-    def _send(self, connection: Connection, context: RequestContext, response: Any) -> None:
+    def _send(self, connection: Connection, context: RequestContext, response: Any, size: int = 0) -> None:
         if connection.closing:
             return
-        self._finish(connection, context, encoded(context, response, at_once=self._stopping))
+        answer = encoded(context, response, self._state.most_answer_bytes, at_once=self._stopping)
+        self._finish(connection, context, answer, size)
 
     def _emit(self, answer: Send, size: int) -> None:
         self._ready.answer_bytes += size
@@ -450,7 +455,10 @@ class Broker:
         if parked is None:
             return
         parked.connection.parked = None
-        self._send(parked.connection, parked.context, body)
+        if isinstance(body, InSteps):
+            self._finish(parked.connection, parked.context, body)
+        else:
+            self._send(parked.connection, parked.context, body)
         self._ready.put(parked.connection)
 
     # -- time
@@ -463,6 +471,9 @@ class Broker:
         for wait in state.fetch_waits.take_due(state.now):
             self._answer_fetch(wait)
         self._settle()
+        due = state.fetch_waits.next_deadline()
+        if due is not None and due <= state.now:
+            self._ready.put_deadlines()
 
     def _hurry_fetch(self, connection: Connection) -> None:
         parked = self._parked.get(connection.parked) if connection.parked is not None else None

@@ -12,6 +12,18 @@ from kohort.broker.turn import ConnectionId
 from kohort.coordinator.events import Client, RequestId
 
 
+class Work:
+    """A request whose answer is being made in steps."""
+
+    __slots__ = ("context", "size", "steps")
+
+    def __init__(self, context: RequestContext, steps: Generator[int | None, None, Any], size: int) -> None:
+        self.context = context
+        self.steps = steps
+        self.size = size
+        """About the bytes of what has been made of the answer."""
+
+
 class Connection:
     """No dataclass: mypyc makes a plain Python class of a dataclass with slots, and its attributes are slow."""
 
@@ -47,7 +59,7 @@ class Connection:
         """Name and version, from ApiVersions."""
         self.backlog: deque[bytes] = deque()
         self.parked: RequestId | None = None
-        self.work: tuple[RequestContext, Generator[None, None, Any]] | None = None
+        self.work: Work | None = None
         """The request whose answer is being made in steps."""
         self.closing = False
         """A Disconnect was released; requests that still arrive are dropped."""

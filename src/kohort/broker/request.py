@@ -1,4 +1,9 @@
-"""The context of a request (its connection, its principal), and the results of a handler other than an answer."""
+"""The context of a request (its connection, its principal), and the results of a handler other than an answer.
+
+An answer may be much larger than its request. One answer may have a quarter of queued.max.response.bytes, so that a
+single client cannot fill the memory of unread answers. Handlers of answers that can be larger ask `Room` about each
+part, and refuse the parts that do not fit with an error on which clients ask again for these parts alone.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +38,34 @@ class InShard(msgspec.Struct, frozen=True, gc=False):
     shard: int
 
 
+STEP_BYTES = 500
+ROW_BYTES = 200
+"""The memory of a row of an answer, about."""
+
+
+class Room:
+    """The room that is left in an answer."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most = self.left = most_bytes
+
+    def take(self, size: int) -> bool:
+        """False, and nothing taken, if a part of this size does not fit."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
 class InSteps(msgspec.Struct, frozen=True, gc=False):
     """A handler's result: its answer takes long, so it is made in steps. Other requests are handled between them."""
 
-    steps: Generator[None, None, Any]
-    """Returns what the handler would return."""
+    steps: Generator[int | None, None, Any]
+    """Yields the bytes by which a step has made the answer larger (None: about STEP_BYTES). Returns what the handler
+    would return, or further steps."""
 
 
-def in_steps(handler: Callable[..., Generator[None, None, Any]]) -> Callable[..., InSteps]:
+def in_steps(handler: Callable[..., Generator[int | None, None, Any]]) -> Callable[..., InSteps]:
     """A handler out of a generator that yields between steps, and returns the response. A step takes less than a
     millisecond. Between two steps the state may change: iterate over copies."""
 

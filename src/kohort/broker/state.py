@@ -63,6 +63,8 @@ class BrokerState:
         self.authorizer: Authorizer = AllowAll()
         self.rules_version = self.authorizer.version
         """The version of the authorizer's rules since the last turn."""
+        self.most_answer_bytes = config.queued_max_response_bytes // 4
+        """The size of the largest answer that is made in steps."""
         self.fetch_waits = FetchWaits()
         self.turn = TurnBuilder(now, self.fetch_waits, config.fetch_turn_max_bytes)
         self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits)

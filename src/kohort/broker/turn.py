@@ -115,7 +115,7 @@ Release = Send | Disconnect
 class Complaint(msgspec.Struct, frozen=True, gc=False):
     """A line for the server's log that an operator should see."""
 
-    kind: Literal["damaged data", "rebalance held up", "assignment refused", "transaction refused"]
+    kind: Literal["damaged data", "rebalance held up", "assignment refused", "transaction refused", "answer refused"]
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
     """Names and values of the log line."""

@@ -10,7 +10,7 @@ coordinator is another broker: requests get 16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from kohort.config import Config
@@ -268,10 +268,13 @@ class Shard:
 
     # -- queries
 
-    def fetch_offsets(self, request: OffsetFetchRequestGroup, version: int, now: Millis) -> OffsetFetchResponseGroup:
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool]
+    ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
+        """See `Offsets.fetch`."""
         if self.unavailable:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable)
-        return self._offsets.fetch(request, version)
+        return (yield from self._offsets.fetch(request, version, fits))
 
     def fetch_fence(self, group_id: str, member_id: str, epoch: int) -> Fence:
         """Which partitions this member of a consumer group may fetch now."""

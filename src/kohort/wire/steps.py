@@ -52,8 +52,8 @@ def _arrays(cls: type, version: int) -> tuple[str, ...]:
 
 def response_steps(
     response: Any, version: int, correlation_id: int, path: tuple[str, ...], *, api_key: int
-) -> Generator[None, None, list[bytes]]:
-    """Yields between steps. Returns the pieces of the whole response, as `response_pieces` does."""
+) -> Generator[int, None, list[bytes]]:
+    """Yields the size of each step. Returns the pieces of the whole response, as `response_pieces` does."""
     flexible = is_flexible(type(response), version)
     rows = _value(response, path)
     without = encode(_with(response, path, ()), version)
@@ -64,9 +64,9 @@ def response_steps(
     after = without[start + len(_count(0, flexible)) :]
     pieces = [without[:start], _count(len(rows), flexible)]
     for part in _parts(rows):
-        yield
         data = encode(_with(response, path, part), version)
         pieces.append(data[start + len(_count(len(part), flexible)) : len(data) - len(after)])
+        yield len(pieces[-1])
     pieces.append(after)
     size = sum(map(len, pieces))
     return [response_header(size, correlation_id, flexible=flexible, api_key=api_key), *pieces]

@@ -14,20 +14,26 @@ coordinator.
 
 Fetch sessions are declined: every answer has session 0, so clients send the full list each time. An answer holds only
 records that an earlier turn made durable.
+
+A partition that is named twice counts once, with the values that come last, as in Kafka (FetchRequest.fetchData). A
+fetch of more than LARGE partitions is read in steps. It does not watch its partitions: while it waits for data, it
+waits for its whole time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from typing import cast
 
 import msgspec
 
 from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.logs.partition import Partition
-from kohort.broker.request import RequestContext
+from kohort.broker.messages import changed
+from kohort.broker.request import ROW_BYTES, InSteps, RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
-from kohort.broker.turn import Complaint
+from kohort.broker.turn import Complaint, Millis
 from kohort.broker.waits.fetch_waits import FetchWait
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.offsets.ownership_fence import Fence, every
@@ -40,6 +46,7 @@ from kohort.wire.schemas.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -49,6 +56,14 @@ TOPIC_IDS = 13
 """The first version that names topics by their ids."""
 READ_COMMITTED = 1
 _NEW_SESSION, _NO_SESSION = 0, -1
+LARGE = 1_000
+"""Partitions of a fetch above which it is read in steps."""
+LARGE_BYTES = 8_388_608
+"""Most bytes of records in the answer to a large fetch: they stay in memory until all partitions are read."""
+STEP = 100
+"""Partitions that a step reads."""
+
+Fetched = FetchResponse | FetchWait | InSteps
 
 
 class _Reading(msgspec.Struct):
@@ -60,6 +75,8 @@ class _Reading(msgspec.Struct):
     leaders: CurrentLeaders
     fence: Fence | None
     """Refuses what the reading member does not own, if the request names a member."""
+    limit: int
+    """The most bytes of the answer's records."""
     left_bytes: int
     """The unused part of the limits of the request and the turn."""
     size: int = 0
@@ -67,44 +84,125 @@ class _Reading(msgspec.Struct):
     """An error or a diverging epoch: the client must act."""
 
 
-def fetch(state: BrokerState, request: FetchRequest, context: RequestContext) -> FetchResponse | FetchWait:
+def fetch(state: BrokerState, request: FetchRequest, context: RequestContext) -> Fetched:
     if context.api_version >= 7 and request.session_epoch not in (_NEW_SESSION, _NO_SESSION):
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
-    wait = FetchWait(request, context, (), 0, state.now + max(request.max_wait_ms, 0))
-    return resume(state, wait)
+    deadline_ms = state.now + max(request.max_wait_ms, 0)
+    size = _size(request)
+    if size > LARGE:
+        return InSteps(_without_repeats_in_steps(state, request, context, deadline_ms))
+    if size > 1 and _repeats(request):
+        request = changed(request, topics=_collected({}, request.topics))
+        size = _size(request)
+    return resume(state, FetchWait(request, context, size, deadline_ms))
 
 
-def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> FetchResponse | FetchWait:
+def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fetched:
     """Answer a fetch, or park it (again) if there is too little data and its deadline has not come."""
-    request, context = wait.request, wait.context
-    limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes))
-    fence = _fence(state, request)
-    reading = _Reading(state, request, context, CurrentLeaders(state), fence, min(limit, state.turn.fetch_left_bytes))
-    topics = tuple(
-        FetchableTopicResponse(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=tuple(
-                _read(reading, _find(state, topic.topic, topic.topic_id, context), asked) for asked in topic.partitions
-            ),
-        )
-        for topic in request.topics
-    )
+    if wait.size > LARGE:
+        return InSteps(_in_steps(state, wait, at_once))
+    reading = _reading(state, wait, state.config.fetch_max_bytes)
+    topics = [
+        _topic(topic, [_read(reading, _find(state, topic, wait.context), asked) for asked in topic.partitions])
+        for topic in wait.request.topics
+    ]
+    return _concluded(reading, wait, topics, at_once)
+
+
+def _in_steps(state: BrokerState, wait: FetchWait, at_once: bool) -> Generator[int, None, FetchResponse | FetchWait]:
+    reading = _reading(state, wait, LARGE_BYTES)
+    topics = []
+    for topic in wait.request.topics:
+        partitions: list[PartitionData] = []
+        for asked in topic.partitions:
+            # The topic is looked up each time, because it may be deleted between two steps.
+            size = reading.size
+            partitions.append(_read(reading, _find(state, topic, wait.context), asked))
+            if len(partitions) % STEP == 0 or reading.size > size:
+                yield STEP * ROW_BYTES + reading.size - size
+        topics.append(_topic(topic, partitions))
+        yield ROW_BYTES
+    return _concluded(reading, wait, topics, at_once)
+
+
+def _reading(state: BrokerState, wait: FetchWait, most_bytes: int) -> _Reading:
+    request = wait.request
+    limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes, most_bytes))
+    left = min(limit, state.turn.fetch_left_bytes)
+    return _Reading(state, request, wait.context, CurrentLeaders(state), _fence(state, request), limit, left)
+
+
+def _topic(topic: FetchTopic, partitions: list[PartitionData]) -> FetchableTopicResponse:
+    return FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(partitions))
+
+
+def _concluded(
+    reading: _Reading, wait: FetchWait, topics: list[FetchableTopicResponse], at_once: bool
+) -> FetchResponse | FetchWait:
+    state, request, limit = reading.state, reading.request, reading.limit
     min_bytes = min(request.min_bytes, limit)
     enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
     enough |= reading.size > 0 and state.turn.fetch_left_bytes < limit
-    if not enough and not at_once and state.now < wait.deadline_ms:
+    if not enough and not at_once and state.now < wait.deadline_ms and state.fetch_waits.has_room(wait.size):
         _park(state, wait, min_bytes - reading.size)
         return wait
     state.turn.fetch_left_bytes = max(0, state.turn.fetch_left_bytes - reading.size)
     return FetchResponse(
-        responses=topics,
+        responses=tuple(topics),
         node_endpoints=tuple(
             NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in reading.leaders.nodes()
         ),
-        fenced=fence is not None,
+        fenced=reading.fence is not None,
     )
+
+
+# -- partitions that are named twice
+
+_Partitions = dict[tuple[str, bytes], dict[int, FetchPartition]]
+
+
+def _size(request: FetchRequest) -> int:
+    return sum(len(topic.partitions) for topic in request.topics)
+
+
+def _repeats(request: FetchRequest) -> bool:
+    """True if the request names a topic or a partition twice."""
+    topics = request.topics
+    if len(topics) > 1 and len({(topic.topic, topic.topic_id) for topic in topics}) < len(topics):
+        return True
+    return any(
+        len({asked.partition for asked in topic.partitions}) < len(topic.partitions)
+        for topic in topics
+        if len(topic.partitions) > 1
+    )
+
+
+def _collected(found: _Partitions, topics: Iterable[FetchTopic]) -> tuple[FetchTopic, ...]:
+    for topic in topics:
+        partitions = found.setdefault((topic.topic, topic.topic_id), {})
+        partitions.update((asked.partition, asked) for asked in topic.partitions)
+    return tuple(
+        FetchTopic(topic=name, topic_id=topic_id, partitions=tuple(partitions.values()))
+        for (name, topic_id), partitions in found.items()
+    )
+
+
+def _without_repeats_in_steps(
+    state: BrokerState, request: FetchRequest, context: RequestContext, deadline_ms: Millis
+) -> Generator[int, None, Fetched]:
+    """Drops repeats, and goes on with what is left."""
+    found: _Partitions = {}
+    for topic in request.topics:
+        partitions = found.setdefault((topic.topic, topic.topic_id), {})
+        for first in range(0, len(topic.partitions), LARGE):
+            partitions.update((asked.partition, asked) for asked in topic.partitions[first : first + LARGE])
+            yield 0
+    request = changed(request, topics=_collected(found, ()))
+    return resume(state, FetchWait(request, context, _size(request), deadline_ms))
+
+
+# -- one partition
 
 
 def _fence(state: BrokerState, request: FetchRequest) -> Fence | None:
@@ -117,15 +215,15 @@ def _fence(state: BrokerState, request: FetchRequest) -> Fence | None:
     return shard.fetch_fence(member.group_id, member.member_id, member.member_epoch)
 
 
-def _find(state: BrokerState, name: str, topic_id: bytes, context: RequestContext) -> Topic | None:
-    return state.catalog.by_id.get(topic_id) if context.api_version >= TOPIC_IDS else state.topic(name)
+def _find(state: BrokerState, wanted: FetchTopic, context: RequestContext) -> Topic | None:
+    return state.catalog.by_id.get(wanted.topic_id) if context.api_version >= TOPIC_IDS else state.topic(wanted.topic)
 
 
 def _park(state: BrokerState, wait: FetchWait, missing_bytes: int) -> None:
     logs: list[LogKey] = []
     pending = False
-    for topic in wait.request.topics:
-        found = _find(state, topic.topic, topic.topic_id, wait.context)
+    for topic in wait.request.topics if wait.size <= LARGE else ():
+        found = _find(state, topic, wait.context)
         for asked in topic.partitions:
             partition = state.partition(found, asked.partition) if found is not None else None
             assert partition is not None, "a fetch of what is unknown is answered at once"

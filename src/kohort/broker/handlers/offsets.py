@@ -6,16 +6,17 @@ OffsetFetch are put into that of one group. Unknown partitions get their error a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
 
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.request import RequestContext
+from kohort.broker.request import ROW_BYTES, RequestContext, Room, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
-from kohort.coordinator.classic.checks import not_too_often
-from kohort.coordinator.offsets.offsets import TOPIC_IDS
+from kohort.broker.turn import Complaint
+from kohort.coordinator.classic.checks import Repeats
+from kohort.coordinator.offsets.offsets import STEP, TOPIC_IDS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -41,6 +42,8 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+
+_T = TypeVar("_T")
 
 GROUPS = 8
 """The first version of OffsetFetch that names several groups."""
@@ -131,100 +134,146 @@ def _merged_commit(
     return OffsetCommitResponse(topics=tuple(merged.values()))
 
 
-def offset_fetch(state: BrokerState, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    version = context.api_version
-    if version >= GROUPS:
-        groups = not_too_often(request.groups, lambda group: group.group_id)
-        return OffsetFetchResponse(groups=tuple(_fetch_group(state, group, context) for group in groups))
-    topics = None
+@in_steps
+def offset_fetch(
+    state: BrokerState, request: OffsetFetchRequest, context: RequestContext
+) -> Generator[int, None, OffsetFetchResponse]:
+    answer = _Answer(state, context)
+    if context.api_version < GROUPS:
+        return (yield from _fetch_older(answer, request, context.api_version))
+    groups: list[OffsetFetchResponseGroup] = []
+    repeats = Repeats()
+    for group in request.groups:
+        yield ROW_BYTES
+        if not repeats.too_many(group.group_id):
+            groups.append((yield from answer.group(group)))
+    return OffsetFetchResponse(groups=tuple(groups))
+
+
+def _fetch_older(
+    answer: _Answer, request: OffsetFetchRequest, version: int
+) -> Generator[int, None, OffsetFetchResponse]:
+    """The versions whose request is about one group."""
+    wanted = None
     if request.topics is not None:
-        topics = tuple(
+        wanted = tuple(
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         )
-    group = _fetch_group(state, OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), context)
-    if group.error_code and version < 2:
+    group = yield from answer.group(OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted))
+    topics = []
+    if not group.error_code:
+        for found in group.topics:
+            partitions = yield from _rows(found.partitions, _older)
+            topics.append(OffsetFetchResponseTopic(name=found.name, partitions=partitions))
+    elif version < 2:
         # Version 1 has no error for the whole response, so every partition carries the error (O17).
-        return OffsetFetchResponse(
-            topics=tuple(
-                OffsetFetchResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        OffsetFetchResponsePartition(
-                            partition_index=index, committed_offset=-1, error_code=group.error_code
-                        )
-                        for index in topic.partition_indexes
-                    ),
-                )
-                for topic in topics or ()
-            )
-        )
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=tuple(
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetFetchResponsePartition(
-                        partition_index=found.partition_index,
-                        committed_offset=found.committed_offset,
-                        committed_leader_epoch=found.committed_leader_epoch,
-                        metadata=found.metadata,
-                        error_code=found.error_code,
-                    )
-                    for found in topic.partitions
-                ),
-            )
-            for topic in group.topics
-        ),
+        error = group.error_code
+        for asked in wanted or ():
+            refused = yield from _rows(asked.partition_indexes, lambda index: _no_offset(index, error))
+            topics.append(OffsetFetchResponseTopic(name=asked.name, partitions=refused))
+        return OffsetFetchResponse(topics=tuple(topics))
+    return OffsetFetchResponse(error_code=group.error_code, topics=tuple(topics))
+
+
+def _rows(
+    found: Sequence[_T], row: Callable[[_T], OffsetFetchResponsePartition]
+) -> Generator[int, None, tuple[OffsetFetchResponsePartition, ...]]:
+    rows = []
+    for at, one in enumerate(found, 1):
+        rows.append(row(one))
+        if at % STEP == 0:
+            yield STEP * ROW_BYTES
+    return tuple(rows)
+
+
+def _older(found: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=found.partition_index,
+        committed_offset=found.committed_offset,
+        committed_leader_epoch=found.committed_leader_epoch,
+        metadata=found.metadata,
+        error_code=found.error_code,
     )
 
 
-def _fetch_group(
-    state: BrokerState, group: OffsetFetchRequestGroup, context: RequestContext
-) -> OffsetFetchResponseGroup:
-    shard = state.shard_of(group.group_id)
-    if state.coordinator_of(shard) != context.broker_id:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.NOT_COORDINATOR)
-    if context.api_version < TOPIC_IDS:
-        return state.shards[shard].fetch_offsets(group, context.api_version, context.now)
-    return _fetch_group_by_ids(state, shard, group, context)
+def _no_offset(index: int, error: int) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=error)
 
 
-def _fetch_group_by_ids(
-    state: BrokerState, shard: int, group: OffsetFetchRequestGroup, context: RequestContext
-) -> OffsetFetchResponseGroup:
-    refused: list[OffsetFetchResponseTopics] = []
-    if group.topics is not None:
-        known = []
-        for wanted in group.topics:
-            topic = state.catalog.by_id.get(wanted.topic_id)
-            if topic is None:
-                refused.append(_unknown_id(wanted))
-            else:
-                known.append(changed(wanted, name=topic.name))
-        group = changed(group, topics=tuple(known))
-    found = state.shards[shard].fetch_offsets(group, context.api_version, context.now)
-    by_id = []
-    for answered in found.topics:
-        topic = state.topic(answered.name)
-        if topic is not None:
-            by_id.append(changed(answered, topic_id=topic.topic_id))
-    if found.error_code:
-        return found
-    return changed(found, topics=(*by_id, *refused))
+class _Answer:
+    """The parts of an answer to OffsetFetch, and the room in it."""
+
+    def __init__(self, state: BrokerState, context: RequestContext) -> None:
+        self._state = state
+        self._context = context
+        self._room = Room(state.most_answer_bytes)
+
+    def group(self, group: OffsetFetchRequestGroup) -> Generator[int, None, OffsetFetchResponseGroup]:
+        shard = self._state.shard_of(group.group_id)
+        if self._state.coordinator_of(shard) != self._context.broker_id:
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.NOT_COORDINATOR)
+        before = self._room.left
+        if self._context.api_version < TOPIC_IDS:
+            found = yield from self._fetched(shard, group)
+        else:
+            found = yield from self._by_ids(shard, group)
+        if found is not None:
+            return found
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=self._refusal(group.group_id, before))
+
+    def _refusal(self, group_id: str, before: int) -> ErrorCode:
+        """Other groups are in the answer: the client asks again for this one alone. Otherwise it would never fit."""
+        self._room.left = 0
+        if before < self._room.most:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        what = f"the offsets of group {group_id} are more than an answer may have; see queued.max.response.bytes"
+        self._state.turn.complain(Complaint("answer refused", what))
+        return ErrorCode.INVALID_REQUEST
+
+    def _fetched(
+        self, shard: int, group: OffsetFetchRequestGroup
+    ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
+        shard_of_group = self._state.shards[shard]
+        return (yield from shard_of_group.fetch_offsets(group, self._context.api_version, self._room.take))
+
+    def _by_ids(
+        self, shard: int, group: OffsetFetchRequestGroup
+    ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
+        refused: list[OffsetFetchResponseTopics] = []
+        if group.topics is not None:
+            known = []
+            for wanted in group.topics:
+                yield ROW_BYTES
+                topic = self._state.catalog.by_id.get(wanted.topic_id)
+                if topic is not None:
+                    known.append(changed(wanted, name=topic.name))
+                else:
+                    refused.append((yield from _unknown_id(wanted)))
+            group = changed(group, topics=tuple(known))
+        found = yield from self._fetched(shard, group)
+        if found is None or found.error_code:
+            return found
+        by_id = []
+        for answered in found.topics:
+            yield ROW_BYTES
+            topic = self._state.topic(answered.name)
+            if topic is not None:
+                by_id.append(changed(answered, topic_id=topic.topic_id))
+        return changed(found, topics=(*by_id, *refused))
 
 
-def _unknown_id(wanted: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        topic_id=wanted.topic_id,
-        partitions=tuple(
+def _unknown_id(wanted: OffsetFetchRequestTopics) -> Generator[int, None, OffsetFetchResponseTopics]:
+    partitions = []
+    for at, index in enumerate(wanted.partition_indexes, 1):
+        partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=index, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID
             )
-            for index in wanted.partition_indexes
-        ),
-    )
+        )
+        if at % STEP == 0:
+            yield STEP * ROW_BYTES
+    return OffsetFetchResponseTopics(topic_id=wanted.topic_id, partitions=tuple(partitions))
 
 
 def offset_delete(state: BrokerState, request: OffsetDeleteRequest, context: RequestContext) -> Any:

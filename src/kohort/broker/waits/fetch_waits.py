@@ -15,18 +15,28 @@ from kohort.broker.turn import Millis
 from kohort.coordinator.events import RequestId
 from kohort.storage.protocol import LogKey
 
+MOST_PARTITIONS = 400_000
+"""Partitions of all fetches that wait. A fetch waits if it names at most an eighth of what is left of them."""
+SMALL = 100
+"""A fetch of so many partitions may always wait."""
+TURN_WORK = 2_000
+"""Partitions that are read in a turn for fetches that have waited."""
+FETCH_WORK = 5
+"""A fetch costs as much as so many partitions, besides its partitions."""
+
 
 class FetchWait:
-    __slots__ = ("context", "deadline_ms", "logs", "missing_bytes", "request")
+    __slots__ = ("context", "deadline_ms", "logs", "missing_bytes", "request", "size")
 
-    def __init__(
-        self, request: Any, context: Any, logs: tuple[LogKey, ...], missing_bytes: int, deadline_ms: Millis
-    ) -> None:
+    def __init__(self, request: Any, context: Any, size: int, deadline_ms: Millis) -> None:
         self.request = request
         self.context = context
-        self.logs = logs
-        self.missing_bytes = missing_bytes
+        self.size = size
+        """How many partitions the request names."""
         self.deadline_ms = deadline_ms
+        self.logs: tuple[LogKey, ...] = ()
+        """Those that it watches: bytes that are appended to them may complete it."""
+        self.missing_bytes = 0
 
 
 class FetchWaits:
@@ -36,10 +46,17 @@ class FetchWaits:
         self._parked: dict[RequestId, FetchWait] = {}
         self._by_log: dict[LogKey, dict[RequestId, FetchWait]] = {}
         self._heap: list[tuple[Millis, RequestId]] = []
+        self._partitions = 0
+        """How many partitions the parked fetches name."""
+
+    def has_room(self, size: int) -> bool:
+        """True if a fetch of so many partitions may wait. Large ones leave room for others."""
+        return size <= max(SMALL, (MOST_PARTITIONS - self._partitions) // 8)
 
     def park(self, wait: FetchWait) -> None:
         request_id = wait.context.request_id
         self._parked[request_id] = wait
+        self._partitions += wait.size
         for log in wait.logs:
             self._by_log.setdefault(log, {})[request_id] = wait
         heapq.heappush(self._heap, (wait.deadline_ms, request_id))
@@ -51,6 +68,7 @@ class FetchWaits:
         wait = self._parked.pop(request_id, None)
         if wait is None:
             return None
+        self._partitions -= wait.size
         self.woken.pop(request_id, None)
         for log in wait.logs:
             watching = self._by_log.get(log)
@@ -80,24 +98,31 @@ class FetchWaits:
         return None if request_id in self.woken else self.remove(request_id)
 
     def take_woken(self) -> list[FetchWait]:
-        return self._take(self.woken)
+        """Remove some woken fetches, in the order of waking; others stay for the next turn."""
+        taken: list[FetchWait] = []
+        work = 0
+        while self.woken and work < TURN_WORK:
+            work += self._take(next(iter(self.woken)), taken)
+        return taken
 
     def take_due(self, now: Millis) -> list[FetchWait]:
-        due = []
-        while self._heap and self._heap[0][0] <= now:
-            wait = self.remove(heapq.heappop(self._heap)[1])
-            if wait is not None:
-                due.append(wait)
-        return due
+        """Remove some fetches whose deadline has come; others stay for the next turn."""
+        taken: list[FetchWait] = []
+        work = 0
+        while self._heap and self._heap[0][0] <= now and work < TURN_WORK:
+            work += self._take(heapq.heappop(self._heap)[1], taken)
+        return taken
+
+    def _take(self, request_id: RequestId, taken: list[FetchWait]) -> int:
+        """Remove a fetch. Returns how much work its answer is."""
+        wait = self.remove(request_id)
+        if wait is None:
+            return 0
+        taken.append(wait)
+        return FETCH_WORK + len(wait.logs)
 
     def take_all(self) -> list[FetchWait]:
-        return self._take(self._parked)
-
-    def _take(self, waits: dict[RequestId, FetchWait]) -> list[FetchWait]:
-        taken = list(waits.values())
-        for wait in taken:
-            self.remove(wait.context.request_id)
-        return taken
+        return [wait for request_id in list(self._parked) if (wait := self.remove(request_id)) is not None]
 
     def next_deadline(self) -> Millis | None:
         while self._heap and self._heap[0][1] not in self._parked:

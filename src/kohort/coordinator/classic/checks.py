@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
@@ -23,18 +22,22 @@ LONGEST_NAME = 8_000
 an older version's response can hold: there a string's length is an int16."""
 
 
+class Repeats:
+    """Counts the names in one request, one after the other."""
+
+    def __init__(self) -> None:
+        self._times: dict[Hashable, int] = {}
+
+    def too_many(self, name: Hashable) -> bool:
+        """True if the request has named it MOST_REPEATS times before."""
+        times = self._times[name] = self._times.get(name, 0) + 1
+        return times > MOST_REPEATS
+
+
 def not_too_often(asked: Sequence[_T], name_of: Callable[[_T], Hashable] | None = None) -> Sequence[_T]:
     """Drop everything that repeats a name more than MOST_REPEATS times."""
-    names: Sequence[Hashable] = asked if name_of is None else list(map(name_of, asked))
-    if len(set(names)) == len(names):
-        return asked
-    times: Counter[Hashable] = Counter()
-    kept = []
-    for one, name in zip(asked, names, strict=True):
-        times[name] += 1
-        if times[name] <= MOST_REPEATS:
-            kept.append(one)
-    return kept
+    repeats = Repeats()
+    return [one for one in asked if not repeats.too_many(one if name_of is None else name_of(one))]
 
 
 def check_join(request: JoinGroupRequest, config: Config) -> int:

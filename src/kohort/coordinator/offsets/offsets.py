@@ -5,8 +5,10 @@ Offsets are hard state only: a commit is a record, and a fetch reads the result 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+
 from kohort.config import LONG_MAX, Config
-from kohort.coordinator.classic.checks import LONGEST_NAME, check_member, not_too_often
+from kohort.coordinator.classic.checks import LONGEST_NAME, Repeats, check_member
 from kohort.coordinator.classic.group import Group, Phase
 from kohort.coordinator.classic.protocol_vote import CONSUMER, is_subscribed, subscribed_topics
 from kohort.coordinator.classic.responses import commit_error
@@ -50,6 +52,11 @@ TOPIC_IDS = 10
 belongs to any topic of that name."""
 MEMBER_EPOCHS = 9
 """The first version of OffsetCommit and OffsetFetch that members of consumer groups use."""
+
+STEP = 200
+"""Partitions of a step."""
+FIXED_BYTES = 24
+"""The fields of a fetched partition, besides its metadata."""
 
 
 class Offsets:
@@ -193,31 +200,48 @@ class Offsets:
 
     # -- fetch
 
-    def fetch(self, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+    def fetch(
+        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool]
+    ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
+        """A group's answer, in steps; each yields the size of its part. `fits` is asked about the bytes of each part.
+        Returns None if one does not fit.
+
+        Commits between two steps may show in the answer, as if several requests had asked."""
         error = self._check_fetch(request, version)
         if error:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
         offsets = self._hard.offsets.get(request.group_id, {})
         wanted: dict[tuple[str, bytes], list[int]] = {}
         if request.topics is None:
-            for topic, partition in offsets:
+            for at, (topic, partition) in enumerate(list(offsets)):
                 wanted.setdefault((topic, NO_UUID), []).append(partition)
+                if at % STEP == 0:
+                    yield 0
         else:
-            for asked in request.topics:
+            for at, asked in enumerate(request.topics):
                 wanted.setdefault((asked.name, asked.topic_id), []).extend(asked.partition_indexes)
-        return OffsetFetchResponseGroup(
-            group_id=request.group_id,
-            topics=tuple(
-                OffsetFetchResponseTopics(
-                    name=topic,
-                    topic_id=topic_id,
-                    partitions=tuple(
-                        _fetched(index, offsets.get((topic, index)), topic_id) for index in not_too_often(partitions)
-                    ),
-                )
-                for (topic, topic_id), partitions in wanted.items()
-            ),
-        )
+                if at % STEP == 0:
+                    yield 0
+        topics = []
+        for (topic, topic_id), indexes in wanted.items():
+            repeats = Repeats()
+            partitions = []
+            size = FIXED_BYTES + len(topic)
+            for at, index in enumerate(indexes, 1):
+                if not repeats.too_many(index):
+                    found = _fetched(index, offsets.get((topic, index)), topic_id)
+                    partitions.append(found)
+                    size += FIXED_BYTES + len(found.metadata or "")
+                if at % STEP == 0:
+                    if not fits(size):
+                        return None
+                    yield size
+                    size = 0
+            if not fits(size):
+                return None
+            yield size
+            topics.append(OffsetFetchResponseTopics(name=topic, topic_id=topic_id, partitions=tuple(partitions)))
+        return OffsetFetchResponseGroup(group_id=request.group_id, topics=tuple(topics))
 
     def _check_fetch(self, request: OffsetFetchRequestGroup, version: int) -> int:
         """The error of a fetch by a member (O20). A fetch without a member, as operators send, is allowed."""

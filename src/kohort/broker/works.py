@@ -1,0 +1,65 @@
+"""Answers under way: they are made in steps, and their memory is bounded over all connections.
+
+Each step says by how many bytes it has made its answer larger. Above the limit, the connection with the largest answer
+is closed, as the largest of unread answers are (server/outflow.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kohort.broker.connection import Connection, Work
+from kohort.broker.request import STEP_BYTES, InSteps, RequestContext
+
+REQUEST_GROWS = 8
+"""A decoded request takes about so many times the bytes of its frame."""
+UNFINISHED = object()
+
+
+class Works:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._connections: dict[Connection, None] = {}
+        self.size = 0
+        """About the bytes of all answers under way, with their requests."""
+
+    def begin(self, connection: Connection, context: RequestContext, steps: InSteps, size: int) -> None:
+        connection.work = Work(context, steps.steps, size)
+        self._connections[connection] = None
+        self.size += size
+
+    def drop(self, connection: Connection) -> None:
+        if connection.work is not None:
+            self.size -= connection.work.size
+            connection.work = None
+            del self._connections[connection]
+
+    def go_on(self, connection: Connection, most: int, is_over: Callable[[], bool]) -> Any:
+        """One step, and up to `most` within the turn's budget. Returns the result when all steps are done; UNFINISHED before."""
+        work = connection.work
+        assert work is not None
+        for _ in range(most):
+            try:
+                grown = next(work.steps)
+            except StopIteration as done:
+                if not isinstance(done.value, InSteps):
+                    return done.value
+                work.steps = done.value.steps
+                continue
+            grown = STEP_BYTES if grown is None else grown
+            work.size += grown
+            self.size += grown
+            if is_over() or self.size > self._limit:
+                break
+        return UNFINISHED
+
+    def largest(self) -> Connection | None:
+        """The connection with the largest answer, if all of them are above the limit."""
+        if self.size <= self._limit:
+            return None
+        return max(self._connections, key=_size_of)
+
+
+def _size_of(connection: Connection) -> int:
+    return connection.work.size if connection.work is not None else 0
