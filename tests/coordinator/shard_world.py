@@ -95,6 +95,16 @@ DETAILS = STEPS | {"target made", "held back"}
 """Entries of consumer groups that repeat what the records say."""
 
 
+def fetched_offsets(shard: Shard, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+    found = []
+
+    def fetch() -> Iterator[int]:
+        found.append((yield from shard.fetch_offsets(request, version, lambda size: True)))
+
+    deque(fetch(), 0)
+    return cast(OffsetFetchResponseGroup, found[0])
+
+
 class Plugin(UniformAssignor):
     """Stands for an assignor of another package."""
 
@@ -210,17 +220,8 @@ class ShardWorld(Commands):
         if shard is self.shard:
             self._step(AssignmentMade(group, task.epoch, task.assignor, fails or result))
 
-    def offsets(self, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
-        found = []
-
-        def fetch() -> Iterator[int]:
-            found.append((yield from self.shard.fetch_offsets(request, version, lambda size: True)))
-
-        deque(fetch(), 0)
-        return cast(OffsetFetchResponseGroup, found[0])
-
     def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
-        found = self.offsets(request, version)
+        found = fetched_offsets(self.shard, request, version)
         parts = [
             f"{t.name}-{p.partition_index}={p.committed_offset}"
             + (f" epoch={p.committed_leader_epoch}" if p.committed_leader_epoch != -1 else "")

@@ -13,6 +13,7 @@ import pytest
 from history_world import HistoryWorld, histories
 from hypothesis import given
 from hypothesis import strategies as st
+from shard_world import fetched_offsets
 
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import TopicSpec
@@ -185,7 +186,7 @@ def test_everything_is_answered_in_bytes(asked: list[tuple[Any, str, int, int]])
     for group in listed:
         for version in range(7):
             encode(DescribeGroupsResponse(groups=(shard.describe(group.group_id, version),)), version)
-        found = world.offsets(OffsetFetchRequestGroup(group_id=group.group_id), 9)
+        found = fetched_offsets(shard, OffsetFetchRequestGroup(group_id=group.group_id), 9)
         encode(OffsetFetchResponse(groups=(found,)), 9)
     world.sweep()
 
