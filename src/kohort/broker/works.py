@@ -36,7 +36,7 @@ class Works:
             del self._connections[connection]
 
     def go_on(self, connection: Connection, most: int, is_over: Callable[[], bool]) -> Any:
-        """One step, and up to `most` within the turn's budget. Returns the result after the last one, else UNFINISHED."""
+        """One step, and up to `most` within the turn's budget. Returns the last step's result, or UNFINISHED."""
         work = connection.work
         assert work is not None
         for _ in range(most):
