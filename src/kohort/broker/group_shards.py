@@ -83,10 +83,14 @@ class GroupShards:
     def add(self, index: int) -> Shard:
         """A shard without state, for its log to be loaded."""
         shard = Shard(index, self._config, self._assignors)
+        shard.running.total_bytes = self._held_bytes
         number = self.machines.add(shard)
         assert number == index, "shards come first"
         self.shards.append(shard)
         return shard
+
+    def _held_bytes(self) -> int:
+        return sum(shard.running.held_bytes for shard in self.shards)
 
     def of(self, group_id: str) -> int:
         """The index of the shard that owns a group."""

@@ -146,6 +146,12 @@ class Config:
         low=65_536,
         high=INT_MAX // 4,
     )
+    group_max_total_bytes: int = _setting(
+        134_217_728,
+        "Bytes of the protocols and subscriptions of all groups' members; beyond it, joins that need more than 64 kB "
+        "more are refused",
+        low=1_048_576,
+    )
     group_max_pending_members: int = _setting(
         20_000, "Unused member ids that a group has given out; the oldest is dropped first", low=1
     )

@@ -6,6 +6,8 @@ persist a group. The soft state of consumer groups is in consumer/soft_state.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kohort.config import Deviations
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
@@ -28,6 +30,10 @@ generation than the group's is out of date and does nothing.
 """
 
 
+LARGE_MEMBER = 65_536
+"""Bytes of a member that is refused when all groups together hold too much. Members with less are never refused."""
+
+
 class Running:
     def __init__(self, hard: HardState, deviations: Deviations) -> None:
         self._hard = hard
@@ -36,8 +42,22 @@ class Running:
         self.deadlines: Deadlines[Key] = Deadlines()
         self.parked: dict[RequestId, tuple[str, str]] = {}
         """Parked requests: group and member."""
+        self.total_bytes: Callable[[], int] = lambda: self.held_bytes
+        """Bytes of protocols and subscriptions in all shards. It looks at every group: ask for large joins only."""
         self.out = Outbox()
         """The effects of the step under way."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the protocols and subscriptions of this shard's members."""
+        consumers = self._hard.consumers.groups.values()
+        return sum(group.protocol_bytes for group in self.groups.values()) + sum(
+            group.names_size + group.classic_bytes for group in consumers
+        )
+
+    def has_room(self, more: int, limit: int) -> bool:
+        """True if a member may bring this many bytes more: few always, many up to the limit over all groups."""
+        return more <= LARGE_MEMBER or self.total_bytes() + more <= limit
 
     # -- deadlines
 

@@ -43,7 +43,10 @@ class Joins:
             if not self._deviations.refused_join_founds:
                 self._running.groups[group.group_id] = group
             return self._refuse_join(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if self._bytes_with(group, request, protocols) > self._config.group_max_bytes:
+        size = self._bytes_with(group, request, protocols)
+        if size > self._config.group_max_bytes or not self._running.has_room(
+            size - group.protocol_bytes, self._config.group_max_total_bytes
+        ):
             return self._refuse_full(group, event, now)
         if request.member_id:
             return self._join_known(group, event, protocols, now)

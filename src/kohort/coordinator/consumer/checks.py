@@ -78,6 +78,17 @@ def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
     return ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group would subscribe to too many names: group.max.bytes is {limit}."
 
 
+def names_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> int:
+    """Characters of subscribed names that the heartbeat adds to those of the group."""
+    if not request.subscribed_topic_names or request.member_epoch < 0:
+        return 0
+    former = None
+    if group is not None:
+        former = group.members.get(group.instances.get(request.instance_id or "", request.member_id))
+    before = size_of_names(former.subscribed_topic_names) if former is not None else 0
+    return size_of_names(request.subscribed_topic_names) - before
+
+
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:
     """110 for an epoch that is not the member's, unless the member missed the answer with its present epoch (N7).
 

@@ -32,6 +32,7 @@ from kohort.coordinator.consumer.checks import (
     check_known,
     check_names,
     check_static,
+    names_added,
 )
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
@@ -244,6 +245,11 @@ class Heartbeats:
             return ErrorCode.GROUP_ID_NOT_FOUND, why
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
+        if more := names_added(group, request):
+            limit = self._config.group_max_total_bytes
+            if not self._running.has_room(more, limit):
+                full = f"The groups would subscribe to too many names: group.max.total.bytes is {limit}."
+                return ErrorCode.GROUP_MAX_SIZE_REACHED, full
         keeps_places = self._deviations.full_group
         if request.member_epoch < 0 or (request.member_epoch and keeps_places):
             return None

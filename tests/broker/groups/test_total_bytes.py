@@ -1,0 +1,48 @@
+"""What the members of all groups bring is bounded together (group.max.total.bytes), over all shards."""
+
+from __future__ import annotations
+
+from wire_driver import Wire
+
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+
+MIB = 1 << 20
+
+
+def join(group: str, size: int) -> JoinGroupRequest:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(size))
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(protocol,),
+    )
+
+
+def beat(group: str, names: tuple[str, ...]) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=names,
+        topic_partitions=(),
+    )
+
+
+def test_large_members_of_many_groups_are_refused_and_small_ones_never() -> None:
+    wire = Wire(group_max_total_bytes=4 * MIB)
+    for i in range(5):
+        wire.connect().send(join(f"large-{i}", 900_000), 3)
+    held = sum(shard.running.held_bytes for shard in wire.broker.state.shards)
+    assert 3 * MIB < held <= 4 * MIB
+    client = wire.connect()
+    assert client.ask(join("later", 900_000), 4).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert client.ask(join("later", 200), 4).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    names = tuple(f"{i}-{'n' * 200}" for i in range(4_000))
+    assert client.ask(beat("consumers", names), 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert client.ask(beat("consumers", ("orders",)), 1).error_code == ErrorCode.NONE
