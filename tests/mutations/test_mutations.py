@@ -242,9 +242,8 @@ BUGS = {
         ),
         (
             FETCH,
-            "fence = _fence(state, request)",
-            "fences = state.__dict__.setdefault('fences', {})\n"
-            "    fence = fences.setdefault(context.request_id, _fence(state, request))",
+            "_fence(state, request), limit",
+            "vars(state).setdefault('fences', {}).setdefault(wait.context.request_id, _fence(state, request)), limit",
         ),
     ),
     "a member does not own a partition that it must revoke": bug(
