@@ -10,6 +10,8 @@ from kohort.cli.serve import described_settings
 from kohort.cli.start import chosen_config
 from kohort.config import SETTINGS, Address, Config, ConfigError, Deviations, addresses, check, load, with_values
 
+MIB = 1 << 20
+
 
 def refusal(*settings: str, **environ: str) -> str:
     with pytest.raises(ConfigError) as caught:
@@ -26,6 +28,26 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert (config.num_partitions, config.log_retention_ms, config.message_max_bytes) == (4, 9, 6)
 
 
+@pytest.mark.parametrize(
+    ("texts", "limits"),
+    [
+        ({}, (192, 96, 96)),
+        ({"memory.max.bytes": 64 * MIB}, (32, 16, 16)),
+        ({"memory.max.bytes": 64 * MIB, "group.max.total.bytes": 4 * MIB}, (40, 20, 4)),
+        ({"queued.max.request.bytes": 256 * MIB}, (256, 64, 64)),
+        ({"queued.max.request.bytes": MIB, "queued.max.response.bytes": MIB, "group.max.total.bytes": MIB}, (1, 1, 1)),
+    ],
+)
+def test_limits_share_the_memory(texts: dict[str, int], limits: tuple[int, int, int]) -> None:
+    config = load({name: str(value) for name, value in texts.items()}, environ={})
+    given = (config.queued_max_request_bytes, config.queued_max_response_bytes, config.group_max_total_bytes)
+    assert given == tuple(limit * MIB for limit in limits)
+
+
+def test_the_defaults_are_the_shares_of_the_default_memory() -> None:
+    assert load(environ={}) == check(Config())
+
+
 def test_toml(tmp_path: Path) -> None:
     file = tmp_path / "kohort.toml"
     file.write_text("[log]\nretention.ms = 5\n[auto.create.topics]\nenable = false\n[x]\n")
@@ -38,6 +60,11 @@ def test_toml(tmp_path: Path) -> None:
     [
         (["num.partition=3"], ["num.partition", "did you mean num.partitions?"]),
         (["group.initial.rebalance.delay=3"], ["did you mean group.initial.rebalance.delay.ms?"]),
+        (
+            ["memory.max.bytes=20000000", "queued.max.request.bytes=12000000", "queued.max.response.bytes=9000000"],
+            ["queued.max.request.bytes (12000000)", "group.max.total.bytes", "more than memory.max.bytes (20000000)"],
+        ),
+        (["queued.max.request.bytes=402653184"], ["more than memory.max.bytes (402653184)", "raise memory.max.bytes"]),
         (["frobnicate=3"], ["unknown setting frobnicate", "--list-settings"]),
         (["num.partitions=many"], ["num.partitions", "'many'", "a whole number"]),
         (["num.partitions=0"], ["num.partitions is 0", "the least is 1"]),

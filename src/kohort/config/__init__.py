@@ -5,6 +5,7 @@ An attribute's property name is the attribute with dots for underscores: `group_
 
 settings       the table: name, default, meaning, bounds
 compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
+memory         the limits that follow from memory.max.bytes
 checks         what must hold between several settings
 dynamic        settings that change at run time
 addresses      addresses of listeners
@@ -25,6 +26,7 @@ from kohort.config.checks import (
 )
 from kohort.config.compatibility import KAFKA, Deviations, preset
 from kohort.config.dynamic import DYNAMIC, with_dynamic
+from kohort.config.memory import share_memory
 from kohort.config.settings import ALIASES, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
 from kohort.config.sources import load, parse_value
 
@@ -50,6 +52,7 @@ __all__ = [
     "parse_value",
     "preset",
     "property_name",
+    "share_memory",
     "with_dynamic",
     "with_values",
 ]

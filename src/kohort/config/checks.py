@@ -7,6 +7,7 @@ from typing import Any
 
 from kohort.config.addresses import one_each
 from kohort.config.compatibility import KAFKA, STRICT
+from kohort.config.memory import check_memory
 from kohort.config.settings import SETTINGS, Config, ConfigError, property_name
 
 GROUP_PROTOCOLS = frozenset(("classic", "consumer", "share", "streams"))
@@ -17,6 +18,7 @@ def check(config: Config) -> Config:
     for name, setting in SETTINGS.items():
         check_bounds(name, getattr(config, setting.name))
     _check_compatibility(config)
+    check_memory(config)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
     _check_consumer_groups(config)

@@ -68,16 +68,24 @@ class Config:
         low=1024,
         high=INT_MAX,
     )
+    memory_max_bytes: int = _setting(
+        402_653_184,
+        "Memory for requests, unread answers and members together: queued.max.request.bytes gets half of it, "
+        "queued.max.response.bytes and group.max.total.bytes a quarter each. If some of the three are given, the "
+        "others share the rest; the three together must not exceed it",
+        low=16_777_216,
+    )
     queued_max_request_bytes: int = _setting(
-        268_435_456,
+        201_326_592,
         "Bytes of requests read and not yet answered, over all connections. A quarter is left for requests of up to "
-        "64 kB; while others wait for room, clients that stall in the middle of a request are closed",
+        "64 kB; while others wait for room, clients that stall in the middle of a request are closed. Default: a share "
+        "of memory.max.bytes",
         low=1_048_576,
     )
     queued_max_response_bytes: int = _setting(
-        134_217_728,
+        100_663_296,
         "Bytes of answers that clients have not read yet, over all connections; above it, the connections with the "
-        "most of them are closed",
+        "most of them are closed. Default: a share of memory.max.bytes",
         low=1_048_576,
     )
     connection_max_queued_bytes: int = _setting(
@@ -147,9 +155,9 @@ class Config:
         high=INT_MAX // 4,
     )
     group_max_total_bytes: int = _setting(
-        134_217_728,
+        100_663_296,
         "Bytes of the protocols and subscriptions of all groups' members; beyond it, joins that need more than 64 kB "
-        "more are refused",
+        "more are refused. Default: a share of memory.max.bytes",
         low=1_048_576,
     )
     group_max_pending_members: int = _setting(

@@ -18,6 +18,7 @@ from typing import Any
 
 from kohort.config.checks import check, check_bounds
 from kohort.config.compatibility import preset
+from kohort.config.memory import share_memory
 from kohort.config.settings import ALIASES, SETTINGS, Config, ConfigError, property_name
 from kohort.properties import read_properties
 
@@ -79,7 +80,7 @@ def load(
                 raise ConfigError(f"unknown setting {name}{origin}{_hint(name)}")
             else:
                 without_effect[name] = None
-    return check(Config(**preset(values), without_effect=tuple(without_effect)))
+    return check(Config(**share_memory(preset(values)), without_effect=tuple(without_effect)))
 
 
 def parse_value(name: str, text: str, factor: int = 1) -> Any:

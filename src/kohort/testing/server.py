@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from kohort.client.admin.groups import GroupDescription
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
-from kohort.config import KAFKA, Config, check, preset, with_values
+from kohort.config import KAFKA, Config, check, preset, share_memory, with_values
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
@@ -70,7 +70,7 @@ class KohortServer:
         settings.setdefault("listeners", "127.0.0.1:0")
         if settings.get("compatibility") != KAFKA:
             _make_quick(settings)
-        self._config = check(Config(data_dir=os.fspath(data_dir), **preset(settings)))
+        self._config = check(Config(data_dir=os.fspath(data_dir), **share_memory(preset(settings))))
         self._clock = clock
         self._memory: MemoryStorage | None = None
         self._server: Server | None = None
