@@ -63,6 +63,17 @@ def test_repeated_requests_that_wait_need_no_handler() -> None:
     assert wire.broker._last_request_id == handled + 1, "that of the other connection"
 
 
+def test_requests_for_a_later_turn_are_told_from_parked_ones() -> None:
+    wire = Wire()
+    first, waiting = wire.connect(), wire.connect()
+    assert short_turn(wire, first.frame(*ASK), waiting.frame(*ASK), requests=1) == [first]
+    assert wire.broker.waiting_bytes(waiting.id) > 0
+    assert wire.broker.is_ready(waiting.id)
+    short_turn(wire, Unread(waiting.id, unread=True), requests=0)
+    assert not wire.broker.is_ready(waiting.id), "the client does not read"
+    assert not wire.broker.is_ready(first.id), "nothing waits"
+
+
 def test_answers_of_a_turn_are_bounded() -> None:
     client = with_topic()
     wire, other = client.wire, client.wire.connect()

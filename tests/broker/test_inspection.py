@@ -9,7 +9,7 @@ from group_driver import heartbeat, stable
 from wire_driver import GROUP, SET, Connection, Wire
 
 from kohort.broker.topics.catalog import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.broker.turn import MoveGroup, MovePartition
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_acls import DescribeAclsRequest
 from kohort.wire.schemas.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
@@ -105,6 +105,19 @@ def test_the_controller_is_the_only_voter() -> None:
 def test_other_partitions_have_no_quorum(client: Connection, asked: tuple[tuple[str, int], ...]) -> None:
     response = quorum(client, *asked)
     assert [partition.error_code for topic in response.topics for partition in topic.partitions] == [3] * len(asked)
+
+
+def test_a_broker_that_is_away_is_neither_voter_nor_listed() -> None:
+    wire = Wire(brokers=3)
+    client = wire.connect(2)
+    wire.step(BrokerPresence(1, present=False))
+    response = quorum(client, ("__cluster_metadata", 0))
+    [partition] = response.topics[0].partitions
+    assert partition.leader_id == 2
+    assert [voter.replica_id for voter in partition.current_voters] == [2]
+    assert [observer.replica_id for observer in partition.observers] == [3]
+    assert [node.node_id for node in response.nodes] == [2]
+    assert [name for kind, name in resources(client, 4) if kind == 4] == ["2", "3"]
 
 
 # -- ListConfigResources

@@ -8,6 +8,7 @@ write             answered with itself, after an operation was committed
 bad               the connection is closed
 bug               raises
 at once           answered with itself, without a turn where it may; "bug at once" raises then
+at once N         answered with N bytes, without a turn where it may
 """
 
 from __future__ import annotations
@@ -72,12 +73,17 @@ class EchoBroker:
     def waiting_bytes(self, connection: ConnectionId) -> int:
         return sum(map(len, self.backlogs.get(connection, ())))
 
+    def is_ready(self, connection: ConnectionId) -> bool:
+        return connection not in self.parked and self.waiting_bytes(connection) > 0
+
     def next_deadline(self) -> Millis | None:
         return self.deadline
 
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
         if data[4:] == b"bug at once":
             raise RuntimeError("this is the bug")
+        if data[4:].startswith(b"at once "):
+            return bytes(int(data[12:])), len(data)
         if data[4:] != b"at once":
             return b"", 0
         self.times.append(now)

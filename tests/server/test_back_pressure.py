@@ -66,6 +66,29 @@ def test_unread_answers_are_bounded_over_all_connections(edge_of: Callable[..., 
         assert good.ask(b"quick") == [b"quick"]
 
 
+def test_unread_answers_without_a_turn_are_bounded_too(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(queued_max_response_bytes=16 * MIB)
+    with ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(edge.wire()).push(b"at once %d" % (10 * MIB))
+        eventually(lambda: edge.connections._last_id == 6)
+        eventually(lambda: len(edge.connections) < 6)
+        eventually(lambda: sum(c.unsent for c in edge.connections._open.values()) <= 16 * MIB)
+
+
+def test_a_request_that_waits_for_a_later_turn_is_no_stall(edge: Edge) -> None:
+    with edge.wire() as wire, edge.wire() as other:
+        wire.push(b"park", b"x" * 1_000)
+        eventually(lambda: edge.broker.parked and len(edge.connections) == 2)
+        eventually(lambda: any(c.waiting_bytes for c in edge.connections._open.values()))
+        [connection] = [c for c in edge.connections._open.values() if c.waiting_bytes]
+        assert connection.is_awaited
+        parked, edge.broker.parked = edge.broker.parked, []
+        assert not connection.is_awaited
+        edge.broker.parked = parked
+        other.ask(b"wake")
+
+
 def test_pipelining_behind_a_parked_request_is_bounded(edge: Edge) -> None:
     with edge.wire() as wire, edge.wire() as other:
         wire.push(b"park")

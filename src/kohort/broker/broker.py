@@ -149,18 +149,19 @@ class Broker:
         return bool(self._ready)
 
     def waiting_bytes(self, connection: ConnectionId) -> int:
-        """Bytes of requests that wait behind a parked one on this connection."""
+        """Bytes of this connection's requests that wait, for whatever reason."""
         found = self._connections.get(connection)
         return sum(map(len, found.backlog)) if found is not None and found.backlog else 0
+
+    def is_ready(self, connection: ConnectionId) -> bool:
+        """True if requests of this connection wait for nothing but a later turn."""
+        return connection in self._connections and self._connections[connection].can_go_on
 
     def next_deadline(self) -> Millis | None:
         if self._stopping:
             return None
-        deadlines = [
-            self._state.machines.deadlines.next(),
-            self._state.fetch_waits.next_deadline(),
-            self._upkeep.next_deadline(),
-        ]
+        state = self._state
+        deadlines = state.machines.deadlines.next(), state.fetch_waits.next_deadline(), self._upkeep.next_deadline()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], bool] = never) -> Turn:

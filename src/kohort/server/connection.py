@@ -45,6 +45,7 @@ class Owner(Protocol):
     inflow: Inflow
     turns: TurnLoop
     arrive: Callable[[Arrived], None]
+    is_ready: Callable[[ConnectionId], bool]
 
     def admit(self, connection: Connection) -> bool:
         """Give the connection its id. False when there are too many."""
@@ -79,7 +80,7 @@ class Connection:
         self.unread = False
         """The client leaves so many answers unread that its requests wait."""
         self.waiting_bytes = 0
-        """Bytes of its requests that wait in the broker, behind a parked one."""
+        """Bytes of its requests that wait in the broker, behind a parked one or for a later turn."""
         self.partial = 0
         """Bytes of an incomplete frame."""
         self.missing = 0
@@ -100,7 +101,9 @@ class Connection:
     def is_awaited(self) -> bool:
         """Only the client can make the held bytes fewer: its requests wait behind a parked one, or for it to read
         answers or to send the rest of a frame."""
-        return self.waiting_bytes > 0 or self.unread or (self.partial > 0 and not self._paused)
+        if self.unread or (self.waiting_bytes and not self._all.is_ready(self.id)):
+            return True
+        return not self.waiting_bytes and self.partial > 0 and not self._paused
 
     @property
     def closing(self) -> bool:
@@ -200,7 +203,7 @@ class Connection:
         self._hand_over(frame)
 
     def turn_over(self, waiting_bytes: int) -> None:
-        """A turn with its requests is over. `waiting_bytes` of requests wait in the broker behind a parked one."""
+        """A turn with its requests is over. `waiting_bytes` of its requests wait in the broker."""
         self._turn_bytes = 0
         self.waiting_bytes = waiting_bytes
         self.gate_open = not waiting_bytes and not self.unread

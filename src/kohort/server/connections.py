@@ -30,9 +30,11 @@ class Connections:
         arrive: Callable[[Arrived], None],
         turns: TurnLoop,
         waiting_bytes: Callable[[ConnectionId], int],
+        is_ready: Callable[[ConnectionId], bool],
         config_of: Callable[[int], Config],
     ) -> None:
-        """`config_of` gives the settings of a broker in force, `config` those of the start."""
+        """`waiting_bytes` and `is_ready` are the broker's. `config_of` gives the settings of a broker in force,
+        `config` those of the start."""
         self.config = config
         self._config_of = config_of
         self.clock = time.monotonic
@@ -42,6 +44,7 @@ class Connections:
         self.arrive = arrive
         self.turns = turns
         self._waiting_bytes = waiting_bytes
+        self.is_ready = is_ready
         self._open: dict[ConnectionId, Connection] = {}
         self._of_host: dict[str, int] = {}
         self._watched: dict[ConnectionId, Connection] = {}
@@ -182,10 +185,12 @@ class Connections:
             if connection.stirred:
                 connection.stirred = False
                 connection.last_active = now
+            self.outflow.sent(connection)  # answers that needed no turn are not counted when they are written
             silent_s = now - connection.last_active
             if connection.closing and silent_s > CLOSING_S:
                 connection.abort()
             elif silent_s > idle_s:
                 connection.close(f"idle for {silent_s:.3g} s (connections.max.idle.ms)")
+        self.outflow.room()
         if self._open:
             self._plan_sweep()

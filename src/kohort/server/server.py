@@ -31,7 +31,7 @@ from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage, StorageError, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
-FLUSH_S = 3.0
+FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
 
 
@@ -134,6 +134,7 @@ class Server:
             arrive=self._turns.arrive,
             turns=self._turns,
             waiting_bytes=self._broker.waiting_bytes,
+            is_ready=self._broker.is_ready,
             config_of=self._broker.state.catalog.config_of,
         )
 

@@ -8,11 +8,11 @@ The answers are those of an Apache Kafka broker without an authorizer, quotas, S
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
-from kohort.broker.request import RequestContext
+from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -60,9 +60,10 @@ MAX_QUORUMS = 1000
 # -- sizes
 
 
+@in_steps
 def describe_log_dirs(
     state: BrokerState, request: DescribeLogDirsRequest, context: RequestContext
-) -> DescribeLogDirsResponse:
+) -> Generator[None, None, DescribeLogDirsResponse]:
     """The sizes of the partitions of which this broker has a replica. Unknown ones are left out, as in Kafka."""
     if request.topics is None:
         asked = {topic.name: set(range(len(topic.partitions))) for topic in state.topics.listed()}
@@ -70,7 +71,10 @@ def describe_log_dirs(
         asked = {}
         for wanted in request.topics:
             asked.setdefault(wanted.topic, set()).update(wanted.partitions)
-    topics = (_sizes(state, name, indexes, context.broker_id) for name, indexes in asked.items())
+    topics = []
+    for name, indexes in asked.items():
+        yield
+        topics.append(_sizes(state, name, indexes, context.broker_id))
     data_dir = state.config.data_dir
     log_dir = str(Path(data_dir).expanduser().absolute()) if data_dir else IN_MEMORY
     result = DescribeLogDirsResult(
@@ -119,7 +123,7 @@ def describe_quorum(
             last_fetch_timestamp=state.now,
             last_caught_up_timestamp=state.now,
         )
-        for node in state.nodes
+        for node in state.present_nodes
     )
     partition = DescribeQuorumResponsePartition(
         partition_index=0,
@@ -130,7 +134,7 @@ def describe_quorum(
         current_voters=replicas[:1],
         observers=replicas[1:],
     )
-    controller = state.nodes[0]
+    controller = state.present_nodes[0]
     listener = QuorumListener(name="PLAINTEXT", host=controller.host, port=controller.port)
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
@@ -179,7 +183,7 @@ def _names(state: BrokerState, type: int) -> Iterator[str]:
     if type == GROUP:
         yield from state.catalog.group_configs
     elif type == BROKER:
-        yield from (str(node.id) for node in state.nodes)
+        yield from (str(node.id) for node in state.present_nodes)
     elif type == TOPIC:
         yield from (topic.name for topic in state.topics.listed())
 
