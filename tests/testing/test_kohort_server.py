@@ -48,6 +48,17 @@ def test_settings_are_the_configurations_attributes() -> None:
         KohortServer(num_partitions=0)
     with pytest.raises(TypeError, match="frobnicate"):
         KohortServer(frobnicate=1)
+    with pytest.raises(TypeError, match="KohortServer: unknown setting num_partition; did you mean num_partitions"):
+        KohortServer(**{"num.partition": 6})
+
+
+def test_a_server_says_what_it_is() -> None:
+    server = KohortServer()
+    assert repr(server) == "<KohortServer 127.0.0.1:0, stopped>"
+    with server:
+        assert repr(server) == f"<KohortServer {server.bootstrap_servers}, running>"
+        with pytest.raises(ValueError, match="group_protocol is 'share'; it takes classic or consumer"):
+            server.client_config("billing", group_protocol="share")  # type: ignore[arg-type]
 
 
 def test_memory_is_kept_over_restarts_and_crashes() -> None:

@@ -21,13 +21,13 @@ def heartbeat_interval(given_ms: int | None, session_timeout_ms: int) -> int:
     return interval
 
 
-def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise TypeError if a given name is not known."""
+def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str], otherwise: str = "") -> None:
+    """Raise TypeError if a given name is not known. `otherwise` replaces the list of names in the hint."""
     from difflib import get_close_matches  # rarely needed
 
     names = sorted(known)
     for name in given:
         if name not in names:
             near = get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
+            hint = f"did you mean {near[0]}?" if near else otherwise or f"it takes {', '.join(names)}"
             raise TypeError(f"{call}: unknown setting {name}; {hint}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from kohort.client.admin.groups import GroupDescription
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
+from kohort.client.settings import refuse_unknown
 from kohort.config import KAFKA, Config, check, preset, share_memory, with_values
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
@@ -67,6 +69,8 @@ class KohortServer:
         self, *, data_dir: str | os.PathLike[str] = "", clock: ManualClock | None = None, **settings: Any
     ) -> None:
         settings = {name.replace(".", "_"): value for name, value in settings.items()}
+        known = {field.name for field in dataclasses.fields(Config)}
+        refuse_unknown("KohortServer", settings, known, "`kohort serve --list-settings` prints all")
         settings.setdefault("listeners", "127.0.0.1:0")
         if settings.get("compatibility") != KAFKA:
             _make_quick(settings)
@@ -76,6 +80,9 @@ class KohortServer:
         self._server: Server | None = None
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<KohortServer {self._config.listeners}, {'stopped' if self._server is None else 'running'}>"
 
     # -- start and stop
 
@@ -185,11 +192,13 @@ class KohortServer:
 
         With `group`, the settings of a consumer that reads the topics from their start. In the classic protocol its
         heartbeats are frequent, so that it learns at once of a rebalance; in the consumer protocol the server chooses
-        the interval.
+        the interval. Raises ValueError for another protocol.
         """
         settings: dict[str, str | int] = {"bootstrap.servers": self.bootstrap_servers}
         if group is None:
             return settings
+        if group_protocol not in ("classic", "consumer"):
+            raise ValueError(f"group_protocol is {group_protocol!r}; it takes classic or consumer")
         settings |= {"group.id": group, "auto.offset.reset": "earliest"}
         if group_protocol == "consumer":
             return settings | {"group.protocol": "consumer"}

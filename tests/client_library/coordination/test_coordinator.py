@@ -398,6 +398,6 @@ def test_impossible_settings() -> None:
 
 async def test_a_session_that_the_broker_does_not_allow(servers: str, unique: str) -> None:
     async with Recording(servers, unique, session_timeout_ms=50, heartbeat_interval_ms=10) as alone:
-        with pytest.raises(KafkaError) as caught:
+        with pytest.raises(KafkaError, match=r"session_timeout_ms is 50, .*group\.min\.session\.timeout\.ms") as caught:
             await alone.ensure_active_group()
         assert caught.value.code == ErrorCode.INVALID_SESSION_TIMEOUT

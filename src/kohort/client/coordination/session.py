@@ -208,6 +208,11 @@ class Session:
             hint = f"its members are not of type {self.settings.protocol_type!r}, or none of {offered} is common to all"
         elif error == ErrorCode.FENCED_INSTANCE_ID:
             hint = f"another member has joined as {self.settings.instance_id!r}"
+        elif error == ErrorCode.INVALID_SESSION_TIMEOUT:
+            hint = (
+                f"session_timeout_ms is {self.settings.session_timeout_ms}, outside of the broker's bounds "
+                "group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms"
+            )
         return server_error(error, f"group {self.settings.group_id}", hint)
 
     def _on_failure(self, error: Exception) -> None:
