@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crashed_directory import crashed
 from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
 
 from kohort.storage import checkpoint
@@ -263,24 +264,6 @@ def test_closing_in_the_middle_of_a_checkpoint(tmp_path: Path, monkeypatch: pyte
                 commit(storage, [Append(LOG, (make_batch(n, size=50_000),))])
         assert not (tmp_path / f"{FILE_NAME}-wal").exists()
     assert log_bases(tmp_path) == list(range(200))
-
-
-def crashed(directory: Path, commits: int) -> list[int]:
-    """A data directory as a kill -9 leaves it, the WAL full of commits. Returns where each commit ends in the WAL."""
-    running = directory / "running"
-    storage = SqliteStorage(running)
-    wal = running / f"{FILE_NAME}-wal"
-    commit(storage, [CreateLog(LOG), CreateLog(OWN)])
-    ends = []
-    for n in range(commits):
-        large = [Append(LOG, (make_batch(n // 2, size=5000),))] if n % 2 == 0 else []
-        commit(storage, [own_append(n), *large])
-        ends.append(wal.stat().st_size)
-    for name in (FILE_NAME, f"{FILE_NAME}-wal"):
-        shutil.copy(running / name, directory / name)
-    storage.close()
-    shutil.rmtree(running)
-    return ends
 
 
 def own_offsets(directory: Path) -> list[int]:

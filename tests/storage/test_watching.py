@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crashed_directory import crashed
 from storage_batches import LOG, commit, make_batch
-from test_damage import crashed
 
 from kohort.storage import checkpoint, sqlite_file
 from kohort.storage.directory import LOCK_NAME
