@@ -252,7 +252,8 @@ class Run:
         for group in GROUPS:
             member = before[str(group["name"])].members[number]
             instance = f"instance-{number}" if group["static"] else None
-            dead.append(Identity(str(group["name"]), member["member"], member["generation"], instance))
+            if member["member"]:  # a client that is still joining has no id
+                dead.append(Identity(str(group["name"]), member["member"], member["generation"], instance))
         return dead
 
     # -- stable again
