@@ -246,3 +246,12 @@ def test_an_election_moves_the_coordinator_of_groups() -> None:
     assert wire.coordinator("g") == home
     assert heartbeat(wire.connect(3 - home), joined) == ErrorCode.NOT_COORDINATOR
     assert heartbeat(wire.connect(home), joined) == 0
+
+
+def test_a_refused_election_tells_a_part_of_a_long_name(client: Connection) -> None:
+    request = ElectLeadersRequest(
+        election_type=0, topic_partitions=(TopicPartitions(topic="x" * 32_767, partitions=(0,)),), timeout_ms=1000
+    )
+    [[result]] = [topic.partition_result for topic in client.ask(request, 1).replica_election_results]
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(result.error_message) < 1_000

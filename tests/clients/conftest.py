@@ -9,12 +9,20 @@ import pytest
 
 from kohort.testing import KohortServer
 
+NOT_QUICK = {
+    "group_consumer_heartbeat_interval_ms": 5_000,
+    "group_consumer_min_heartbeat_interval_ms": 5_000,
+    "group_consumer_assignment_interval_ms": 1_000,
+    "group_consumer_min_assignment_interval_ms": 0,
+}
+"""A server's intervals instead of the quick ones of `KohortServer`. A partition that moves again within half a second
+makes librdkafka 2.16 read it twice: its query of the first offset outlives the pause, and sets the position back."""
 SHORT_SESSIONS = {"group_min_session_timeout_ms": 1_000, "group_initial_rebalance_delay_ms": 200}
 
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[KohortServer]:
-    with KohortServer(**getattr(request.module, "SERVER", SHORT_SESSIONS)) as running:
+    with KohortServer(**(NOT_QUICK | getattr(request.module, "SERVER", SHORT_SESSIONS))) as running:
         yield running
 
 

@@ -348,7 +348,7 @@ CATALOGUE: tuple[Client, ...] = (
     # Large answers
     Client(
         "offset-fetch-unread",
-        "200 OffsetFetch of 33 MB on one connection, unread",
+        "200 OffsetFetch of 20 MB on one connection, unread",
         offset_fetch_flood,
         prepare=Preparation.heavy,
         reads=0,
@@ -367,7 +367,7 @@ CATALOGUE: tuple[Client, ...] = (
     ),
     Client(
         "offset-fetch-reset",
-        "reads some of an OffsetFetch's 33 MB and resets the connection",
+        "reads some of an OffsetFetch's 20 MB and resets the connection",
         offset_fetch_endless,
         prepare=Preparation.heavy,
         connections=5,

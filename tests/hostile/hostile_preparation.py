@@ -14,9 +14,9 @@ from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition
 WIDE = "wide"
 """A topic with many partitions."""
 WIDE_PARTITIONS = 8_000
-METADATA = 4_096
+METADATA = 2_500
 HEAVY = "heavy"
-"""A group with 4 kB of metadata in each of its 8,000 offsets: an OffsetFetch answers 33 MB."""
+"""A group with 2.5 kB of metadata in each of its 8,000 offsets: an OffsetFetch answers 20 MB."""
 GROUPS = 5_000
 FULL = "full"
 """A topic with 16 partitions and some megabytes in each."""
@@ -45,7 +45,7 @@ class Preparation:
             self._ask([create_topics({WIDE: half}), grow_topic(WIDE, WIDE_PARTITIONS)])
 
     def heavy(self) -> None:
-        """The state behind an answer of 33 MB."""
+        """The state behind an answer of 20 MB."""
         if self._first("heavy"):
             self.wide()
             self._ask(self._heavy_commits())

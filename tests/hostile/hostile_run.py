@@ -44,7 +44,7 @@ class Limits:
 
 
 STRICT = Limits(heartbeat=50.0, commit=100.0, newcomer=500.0)
-LENIENT = Limits(heartbeat=2_500.0, commit=2_500.0, newcomer=3_500.0, exit_s=6.0)
+LENIENT = Limits(heartbeat=3_500.0, commit=3_500.0, newcomer=3_500.0, exit_s=6.0)
 """For machines that do other work: they find seconds, not milliseconds. Memory, sessions and data are as strict."""
 
 

@@ -33,7 +33,7 @@ public class ClientCheck extends Checks {
       ConfigEntry session = settings.get("consumer.session.timeout.ms");
       check(session.value().equals("50000") && session.source() == ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG, "group config " + session);
       check(session.synonyms().size() == 2 && session.type() == ConfigEntry.ConfigType.INT && !session.isReadOnly(), "group config " + session);
-      check(settings.get("consumer.heartbeat.interval.ms").isDefault(), "a default");
+      check(settings.get("consumer.heartbeat.interval.ms").source() != ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG, "a setting of the server");
       try {
         admin.incrementalAlterConfigs(Map.of(ofGroup, List.of(new AlterConfigOp(new ConfigEntry("consumer.session.timeout.ms", "1"), AlterConfigOp.OpType.SET)))).all().get(10, TimeUnit.SECONDS);
         throw new AssertionError("a session of 1 ms");

@@ -11,6 +11,7 @@ from kohort.broker.moves import move_partitions
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
+from kohort.coordinator.journal.story import cut
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.elect_leaders import (
     ElectLeadersRequest,
@@ -53,7 +54,7 @@ def _elect(state: BrokerState, name: str, indexes: Iterable[int], *, preferred: 
     leaders: dict[int, int] = {}
     for index in indexes:
         if topic is None:
-            result = _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+            result = _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {cut(name)}")
         elif not 0 <= index < len(topic.partitions):
             result = _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
         elif not preferred or topic.partitions[index].leader == topic.partitions[index].replicas[0]:
