@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, Millis, MoveGroup, Opened, Shutdown, Turn
-from kohort.broker.turn_schedule import TurnSchedule
+from kohort.broker.turn_schedule import LOOK_MS, PAUSE_MS, TurnSchedule
+from kohort.coordinator.events import ServerPaused
 from kohort.storage.protocol import CreateLog, LogKey
 
 HERE = ConnectionId(1)
@@ -39,8 +40,8 @@ class Scene:
         self.edge_and_observer.clear()
         return list(said)
 
-    def begin(self) -> list[object]:
-        self.schedule.begin(0)
+    def begin(self, now: Millis = 0) -> list[object]:
+        self.schedule.begin(now)
         return self.since()
 
     def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], bool]) -> Turn:
@@ -135,3 +136,50 @@ def test_nothing_is_released_after_a_stop(scene: Scene) -> None:
     scene.schedule.wake()
     assert scene.begin() == []
     assert scene.schedule.at_once(HERE, b"beat", 0) == (b"", 0)
+
+
+def test_the_turn_after_a_pause_begins_with_the_lost_time(scene: Scene) -> None:
+    schedule = scene.schedule
+    schedule.wake()
+    scene.begin(1_000)
+    schedule.look(1_000 + LOOK_MS)
+    assert schedule.at_once(HERE, b"beat", 1_300) == ANSWER
+    assert schedule.at_once(HERE, b"beat", 9_000) == (b"", 0), "the pause is handled before"
+    schedule.look(9_000)
+    schedule.arrive(READ)
+    assert schedule.is_late(9_000)
+    assert "paused" in scene.begin(9_000)
+    lost_ms = 9_000 - (1_000 + LOOK_MS) - PAUSE_MS
+    assert scene.arrived[-1] == [ServerPaused(lost_ms, "the server did not run for 7.8 s"), READ]
+    assert not schedule.is_late(9_000)
+
+
+def test_a_slow_commit_is_a_pause(scene: Scene) -> None:
+    schedule = scene.schedule
+    schedule.arrive(WRITE)
+    scene.begin(1_000)
+    for now in range(1_000, 8_000, LOOK_MS):
+        schedule.look(now)
+    schedule.committed()
+    schedule.look(8_000)
+    scene.begin(8_000)
+    assert scene.arrived[-1] == [ServerPaused(7_000 - PAUSE_MS, "a commit took 7.0 s")]
+
+
+def test_a_server_without_requests_is_not_paused(scene: Scene) -> None:
+    schedule = scene.schedule
+    schedule.wake()
+    scene.begin(0)
+    for now in range(0, 60_000, LOOK_MS):
+        schedule.look(now)
+    schedule.arrive(READ)
+    scene.begin(60_000)
+    assert scene.arrived[-1] == [READ]
+
+
+def test_a_clock_that_is_advanced_by_hand_shows_no_pause(scene: Scene) -> None:
+    schedule = TurnSchedule(scene, scene.edge_and_observer, finds_pauses=False)
+    for now in (0, 60_000):
+        schedule.arrive(READ)
+        schedule.begin(now)
+    assert scene.arrived == [[READ], [READ]]

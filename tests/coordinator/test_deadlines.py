@@ -69,3 +69,11 @@ def test_clearing_up_keeps_the_order() -> None:
     while (key := timers.pop_due(10)) is not None:
         due.append(key)
     assert due == [*range(50), *range(51, 100), 50]
+
+
+def test_deadlines_are_lengthened() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for key, when in (("a", 5), ("b", 20), ("other", 7)):
+        deadlines.set(key, when)
+    assert deadlines.lengthen(100, lambda key: key != "other", 10) == ["a"]
+    assert [deadlines.pop_due(when) for when in (7, 104, 105, 119, 120)] == ["other", None, "a", None, "b"]

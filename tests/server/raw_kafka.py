@@ -13,6 +13,7 @@ from kohort.wire.codec import decode, encode_request, is_flexible
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -25,6 +26,7 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 VERSIONS: dict[type, int] = {
     CreateTopicsRequest: 7,
+    DescribeGroupsRequest: 4,
     FetchRequest: 12,
     HeartbeatRequest: 3,
     IncrementalAlterConfigsRequest: 1,

@@ -7,12 +7,13 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kohort.simulator.plan import MIXED, plan_of
-from kohort.simulator.simulate import run
+from kohort.simulator.plan import MIXED, Cast, Faults, plan_of
+from kohort.simulator.simulate import run, run_plan
 
 ROOT = Path(__file__).parents[2]
 SRC, ARTIFACTS = ROOT / "src", ROOT / "artifacts"
@@ -51,6 +52,26 @@ def test_every_fault_and_every_actor_is_chosen_by_some_seed() -> None:
         assert any("instance" in actor.options for plan in plans for actor in plan.cast if actor.kind == kind)
     mixed = [{actor.kind for actor in plan.cast if actor.options.get("group") == MIXED} for plan in plans]
     assert any({"member", "consumer"} <= kinds for kinds in mixed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_members_survive_the_pauses_of_the_server(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses of up to 12 s, sessions of 6 s: only a member that is killed expires."""
+    monkeypatch.setattr("kohort.simulator.world.process.TURN_REQUESTS", (1_000,))
+    classic = {"group": "alpha", "session_ms": 6_000, "heartbeat_ms": 2_000, "rebalance_ms": 10_000, "work_ms": 1_000}
+    consumer = {"group": "gamma", "rebalance_ms": 10_000, "work_ms": 1_000}
+    stays = {"life": "stays", "patience_ms": 30_000, "slow": False}
+    only_classic = {"old": False, "held": False, "ranged": True}
+    cast = [Cast("member", f"alpha{n}", {**classic, **only_classic, **stays}) for n in range(3)]
+    cast += [Cast("consumer", f"gamma{n}", {**consumer, **stays, "fickle": False, "assignor": None}) for n in range(3)]
+    plan = plan_of(seed, 60_000)
+    config = {**plan.config, "group_consumer_session_timeout_ms": 6_000}
+    plan = replace(plan, config=config, cast=tuple(cast), faults=Faults(server_pause_every_ms=15_000))
+    result = run_plan(plan, telling=True)
+    assert result.violation is None, result.violation
+    assert any("the server did not run for" in line for line in result.story)
+    end = next(n for n, line in enumerate(result.story) if "the faults are over" in line)
+    assert not [line for line in result.story[:end] if "session expired" in line]
 
 
 @pytest.mark.slow

@@ -10,17 +10,15 @@ A turn does, in this order:
 4. It does a bounded piece of upkeep of the logs.
 
 The requests of a turn have a budget of time and of answer bytes. When it is used up, the requests that are left wait in
-the queue for the next turn, which begins at once.
-
-The turn returns its operations and its releases. The edge delivers the releases when the operations are durable.
+the queue for the next turn, which begins at once. The turn returns its operations and its releases. The edge delivers
+the releases when the operations are durable.
 
 A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data),
 the next ones wait in the connection's backlog, so responses leave in the order of the requests, as with Kafka's muted
 channels (W5). Two kinds of parked requests are answered early, when another request arrives on their connection: a held
 heartbeat, and a fetch that waits for data, unless the other request is a fetch too.
 
-Malformed bytes close their connection with a reason. An exception out of `step` is a bug: it carries a note that names
-the request, and the process stops.
+Malformed bytes close their connection with a reason. An exception of `step` names its request and ends the process.
 """
 
 from __future__ import annotations
@@ -74,9 +72,9 @@ from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
 from kohort.broker.works import REQUEST_GROWS, UNFINISHED, Works
 from kohort.config import Config
+from kohort.coordinator import events
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
-from kohort.coordinator.events import AnswerHeld, Client, DeadlineReached, RequestAbandoned, RequestId, Unloaded
 from kohort.storage.protocol import Storage
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -116,7 +114,7 @@ class Broker:
         self._upkeep = Upkeep(self._state, now)
         self.repeats = Repeats(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
-        self._parked: dict[RequestId, _ParkedRequest] = {}
+        self._parked: dict[events.RequestId, _ParkedRequest] = {}
         self._ready = Ready()
         self._works = Works(config.queued_max_response_bytes)
         self._releases: list[Release] = []
@@ -246,6 +244,9 @@ class Broker:
             case TaskDone():
                 self._state.ask(event.shard, event.event)
                 self._settle()
+            case events.ServerPaused():
+                self._state.machines.ask_all(event)
+                self._settle()
             case Shutdown():
                 self._shut_down()
             case _:
@@ -255,7 +256,7 @@ class Broker:
         """Answer the connection's held heartbeat, if any: another request has arrived."""
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
         if parked is not None and parked.shard is not None and parked.context.api_key in HEARTBEATS:
-            self._state.ask(parked.shard, AnswerHeld(parked.context.request_id))
+            self._state.ask(parked.shard, events.AnswerHeld(parked.context.request_id))
             self._settle()
 
     def _close(self, connection_id: ConnectionId) -> None:
@@ -278,7 +279,7 @@ class Broker:
         if parked.shard is None:
             self._state.fetch_waits.remove(parked.context.request_id)
         else:
-            self._state.ask(parked.shard, RequestAbandoned(parked.context.request_id))
+            self._state.ask(parked.shard, events.RequestAbandoned(parked.context.request_id))
             self._serve_last_leaves(connection, waiting)
             self._settle()
 
@@ -299,7 +300,7 @@ class Broker:
             self._works.drop(connection)
         self._ready.clear()
         for shard in range(len(state.shards)):
-            state.ask(shard, Unloaded())
+            state.ask(shard, events.Unloaded())
         for wait in state.fetch_waits.take_all():
             self._answer_fetch(wait)
         self._settle()
@@ -326,10 +327,10 @@ class Broker:
         api, header, request = found.api, found.header, found.request
         client = connection.client
         if client.client_id != (header.client_id or ""):
-            client = connection.client = Client(header.client_id or "", connection.host, *connection.software)
+            client = connection.client = events.Client(header.client_id or "", connection.host, *connection.software)
         self._last_request_id += 1
         context = RequestContext(
-            RequestId(self._last_request_id),
+            events.RequestId(self._last_request_id),
             connection.id,
             connection.broker_id,
             header.api_key,
@@ -403,7 +404,7 @@ class Broker:
     ) -> None:
         if response.error_code == 0 and request.client_software_name:
             connection.software = (request.client_software_name, request.client_software_version)
-            connection.client = Client(connection.client.client_id, connection.host, *connection.software)
+            connection.client = events.Client(connection.client.client_id, connection.host, *connection.software)
 
     # -- what leaves
 
@@ -451,7 +452,7 @@ class Broker:
                 else:
                     self._serve(connection, connection.backlog.popleft())
 
-    def _release(self, request_id: RequestId, body: Any) -> None:
+    def _release(self, request_id: events.RequestId, body: Any) -> None:
         parked = self._parked.pop(request_id, None)
         if parked is None:
             return
@@ -468,7 +469,7 @@ class Broker:
         state = self._state
         state.groups.tell_topics()
         for shard in state.machines.deadlines.due(state.now):
-            state.ask(shard, DeadlineReached())
+            state.ask(shard, events.DeadlineReached())
         for wait in state.fetch_waits.take_due(state.now):
             self._answer_fetch(wait)
         self._settle()

@@ -12,7 +12,7 @@ from typing import Literal, NewType
 import msgspec
 
 from kohort.broker.authorization import ANONYMOUS, Principal
-from kohort.coordinator.events import AssignmentMade, PatternsResolved, Task
+from kohort.coordinator.events import AssignmentMade, PatternsResolved, ServerPaused, Task
 from kohort.storage.protocol import Operation
 
 ConnectionId = NewType("ConnectionId", int)
@@ -85,7 +85,9 @@ class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
-Arrived = Opened | Frame | Closed | Unread | MovePartition | MoveGroup | BrokerPresence | TaskDone | Shutdown
+Arrived = (
+    Opened | Frame | Closed | Unread | MovePartition | MoveGroup | BrokerPresence | TaskDone | ServerPaused | Shutdown
+)
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):

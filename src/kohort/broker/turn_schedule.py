@@ -10,6 +10,12 @@ schedule:
     begin_soon() was called   schedule.begin(now), from the event loop
     commit(turn) was called   schedule.committed(), when the turn's operations are durable
     wake_at(t) was called     schedule.deadline_reached(), when the clock shows t
+    every LOOK_MS             schedule.look(now)
+
+A pause of the process, of the event loop or of a commit is not silence of the members: they could not be answered. A
+schedule that finds itself more than PAUSE_MS after it last could begin a turn was paused. It handles nothing more until
+the next turn, which begins with `ServerPaused`: members get the lost time beyond PAUSE_MS
+(docs/decisions/0012). Before that turn the edge takes in what has arrived meanwhile (`is_late`).
 
 An exception out of any of these ends the engine: the edge stops the schedule and releases nothing more.
 """
@@ -20,6 +26,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kohort.broker.turn import Arrived, ConnectionId, Millis, Opened, Turn
+from kohort.coordinator.events import ServerPaused
+
+PAUSE_MS = 500
+"""A turn takes no longer than this. Of a longer time, this part still counts as the members' silence, so members that
+are gone expire also on a server that is always slow."""
+LOOK_MS = 250
+"""How often the edge calls `look`: the time of a pause is known with this precision."""
+NEVER: Millis = 1 << 60
 
 
 class Steps(Protocol):
@@ -48,6 +62,9 @@ class Edge(Protocol):
     def wake_at(self, deadline: Millis) -> None:
         """Set the only timer. It replaces the earlier time."""
 
+    def paused(self, pause: ServerPaused) -> None:
+        """The turn that begins is late, and the members get this time."""
+
 
 class TurnObserver(Protocol):
     """Sees the moments of each turn, in this order. Onlooker and metrics implement it."""
@@ -65,7 +82,10 @@ class TurnObserver(Protocol):
 
 
 class TurnSchedule:
-    def __init__(self, broker: Steps, edge: Edge, observers: Sequence[TurnObserver] = ()) -> None:
+    def __init__(
+        self, broker: Steps, edge: Edge, observers: Sequence[TurnObserver] = (), *, finds_pauses: bool = True
+    ) -> None:
+        """`finds_pauses`: false for a clock that is advanced by hand."""
         self._broker = broker
         self._edge = edge
         self._observers = tuple(observers)
@@ -78,6 +98,11 @@ class TurnSchedule:
         """A turn is under way."""
         self._stopped = False
         self._timer: Millis | None = None
+        self._finds_pauses = finds_pauses
+        self._looked_at: Millis = 0
+        """When the edge's loop was last known to run."""
+        self._late_after: Millis = NEVER
+        """PAUSE_MS after the last time at which a turn began or could have begun."""
 
     @property
     def waiting(self) -> int:
@@ -96,7 +121,7 @@ class TurnSchedule:
         """Answers to requests that need no turn, and how many bytes of `data` these requests are.
 
         None while a turn is under way or an awaited one is due: what came before is answered before."""
-        if self._awaited or self._running or self._stopped:
+        if self._awaited or self._running or self._stopped or now > self._late_after:
             return b"", 0
         return self._broker.at_once(connection, data, now)
 
@@ -104,6 +129,32 @@ class TurnSchedule:
         """Begin a turn as soon as the one under way is over."""
         self._awaited = True
         self._plan()
+
+    def is_late(self, now: Millis) -> bool:
+        """True if there was a pause that no turn has handled."""
+        return now > self._late_after
+
+    def look(self, now: Millis) -> None:
+        """The edge's loop is running."""
+        if self._running or self._stopped:
+            self._looked_at = now
+        elif self.is_late(now):
+            self.wake()
+        else:
+            self._ran(now)
+
+    def _ran(self, now: Millis) -> None:
+        self._looked_at = now
+        if self._finds_pauses:
+            self._late_after = now + PAUSE_MS
+
+    def _pause(self, now: Millis) -> ServerPaused:
+        stopped_ms = now - self._looked_at
+        if stopped_ms > PAUSE_MS:
+            why = f"the server did not run for {stopped_ms / 1000:.1f} s"
+        else:
+            why = f"a commit took {(now - self._late_after + PAUSE_MS) / 1000:.1f} s"
+        return ServerPaused(now - self._late_after, why)
 
     def _plan(self) -> None:
         if not self._due and not self._stopped:
@@ -120,6 +171,12 @@ class TurnSchedule:
         arrived, self._arrived = self._arrived, []
         if first or last:
             arrived = [*first, *arrived, *last]
+        if self.is_late(now):
+            pause = self._pause(now)
+            self._edge.paused(pause)
+            arrived = [pause, *arrived]
+            self._timer = None  # the edge's timer may have stood still too
+        self._ran(now)
         for observer in self._observers:
             observer.turn_begins(arrived)
         turn = self._under_way = self._broker.step(arrived, now, self._edge.time_is_up)

@@ -9,7 +9,7 @@ members come and go all the time. Why a heap: docs/decisions/0011.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -77,6 +77,16 @@ class Deadlines(Generic[K]):
         placed = self._placed.get(key)
         if placed is None or when < placed:
             self._place(key, when)
+
+    def lengthen(self, by: Millis, which: Callable[[K], bool], now: Millis) -> list[K]:
+        """Move the deadlines with these keys to a later time. Returns the keys of those that were due."""
+        were_due = []
+        for key, due in self._due.items():
+            if which(key):
+                if due.when <= now:
+                    were_due.append(key)
+                due.when += by
+        return were_due
 
     def clear(self, key: K) -> None:
         due = self._due.pop(key, None)

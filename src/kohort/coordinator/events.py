@@ -110,6 +110,16 @@ class PatternsResolved(msgspec.Struct, frozen=True, gc=False):
     """For each pattern, in the order of the request; None: not a valid pattern."""
 
 
+class ServerPaused(msgspec.Struct, frozen=True, gc=False):
+    """The server has answered nobody for a while. That time does not count against its members.
+
+    The requests that arrived meanwhile follow; the deadlines of members are served after them."""
+
+    lost_ms: Millis
+    """How much time each deadline of a member gets."""
+    why: str
+
+
 class ExpireOffsets(msgspec.Struct, frozen=True, gc=False):
     """The periodic sweep: delete offsets and groups past their retention (KIP-211)."""
 
@@ -132,6 +142,7 @@ Event = (
     | GroupConfigsChanged
     | AssignmentMade
     | PatternsResolved
+    | ServerPaused
     | ExpireOffsets
     | Loaded
     | Unloaded
@@ -206,6 +217,7 @@ What = Literal[
     "group loaded",
     "group unloaded",
     "offsets deleted",
+    "server paused",  # deadlines of members would have passed meanwhile; the cause says what kept the server
 ]
 
 
@@ -228,7 +240,7 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     waited_ms: Millis = -1
     """session expired: how long the member was silent. member removed for being late: how long the others waited.
     rebalance started, generation began, group is stable, group is empty: how long the phase before took.
-    held back: the longest delay. -1 otherwise."""
+    held back: the longest delay. server paused: the time that the members got. -1 otherwise."""
     protocol_type: str = ""
     protocol: str = ""
     assignment_epoch: int = -1

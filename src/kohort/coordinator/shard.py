@@ -23,6 +23,7 @@ from kohort.coordinator.classic.responses import refusal, undescribed
 from kohort.coordinator.classic.status import RebalanceStatus, status_of
 from kohort.coordinator.consumer.lifecycle import ConsumerGroups
 from kohort.coordinator.consumer.responses import described, state_name, undescribed_consumer_group
+from kohort.coordinator.consumer.soft_state import DEADLINES_OF_CONSUMERS
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
@@ -38,6 +39,7 @@ from kohort.coordinator.events import (
     Record,
     Reply,
     RequestAbandoned,
+    ServerPaused,
     TopicsChanged,
     TopicsDeleted,
     Unloaded,
@@ -49,7 +51,7 @@ from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
 from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
-from kohort.coordinator.soft_state import Running
+from kohort.coordinator.soft_state import DEADLINES_OF_MEMBERS, Key, Running
 from kohort.coordinator.state_machine import LogName
 from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.errors import ErrorCode
@@ -96,6 +98,10 @@ def _keeps_answers(event: Event) -> bool:
     if isinstance(event, GroupRequested):
         return isinstance(event.body, OffsetCommitRequest)
     return isinstance(event, DeadlineReached)
+
+
+def _awaits_member(key: Key) -> bool:
+    return key[0] in DEADLINES_OF_MEMBERS or key[0] in DEADLINES_OF_CONSUMERS
 
 
 class Shard:
@@ -152,6 +158,8 @@ class Shard:
                 consumers.assignment_made(event, now)
             case PatternsResolved() if not self.unavailable:
                 consumers.patterns_resolved(event, now)
+            case ServerPaused():
+                self._give_time(event, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
             case ExpireOffsets():
@@ -239,6 +247,15 @@ class Shard:
                 self._delete_groups(event)
             case _:
                 raise TypeError(f"no group API takes {type(event.body).__name__}")
+
+    def _give_time(self, event: ServerPaused, now: Millis) -> None:
+        """The time in which the server answered nobody is not the members' silence (docs/decisions/0012)."""
+        were_due = self.running.deadlines.lengthen(event.lost_ms, _awaits_member, now)
+        for group_id in dict.fromkeys(key[1] for key in were_due):
+            if (consumers := self.consumers.groups.get(group_id)) is not None:
+                self.consumers.note_pause(consumers, event)
+            elif (group := self.running.groups.get(group_id)) is not None:
+                self.running.out.note(group, "server paused", event.why, waited_ms=event.lost_ms)
 
     def _delete_empty_consumer_group(self, request: JoinGroupRequest) -> None:
         """Delete a consumer group without members if this join creates a classic one (J34)."""

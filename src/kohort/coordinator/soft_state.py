@@ -28,6 +28,8 @@ Key = tuple[str, str, str]
 session, pending, hold: a member id. join, initial, settle, sync: the generation, as text; a deadline of another
 generation than the group's is out of date and does nothing.
 """
+DEADLINES_OF_MEMBERS = frozenset(("session", "pending", "join", "sync"))
+"""Those that members must meet with a request."""
 
 
 LARGE_MEMBER = 65_536

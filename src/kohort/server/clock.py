@@ -12,12 +12,21 @@ from typing import Protocol
 
 from kohort.broker.turn import Millis
 
+ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""On Linux, CLOCK_MONOTONIC stands still while the machine is suspended: timestamps would stay behind from then on, and
+other machines' members would seem to have been quick. Timers of the event loop stand still too; `TurnSchedule` sets
+them again after a pause."""
+
 
 class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
+    @property
+    def is_real(self) -> bool:
+        """True if it goes on while the process is stopped, and moves evenly. Then a jump is a pause of the server."""
+
     def now(self) -> Millis:
         """Milliseconds since the epoch; never less than before."""
 
@@ -26,11 +35,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    is_real = True
+
     def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self._offset_ns = time.time_ns() - time.clock_gettime_ns(ELAPSED)
 
     def now(self) -> Millis:
-        return (self._offset_ns + time.monotonic_ns()) // 1_000_000
+        return (self._offset_ns + time.clock_gettime_ns(ELAPSED)) // 1_000_000
 
     def call_at(self, deadline: Millis, call: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(max(0, deadline - self.now()) / 1000, call)

@@ -18,6 +18,8 @@ from kohort.server.inflow import Inflow
 from kohort.server.outflow import Outflow
 from kohort.server.turns import TurnLoop
 
+LATE_S = 1.0
+"""A sweep of the connections that comes so late is left out."""
 CLOSING_S = 10.0
 """A closing connection whose client does not read the last answers is aborted after this time."""
 
@@ -54,6 +56,7 @@ class Connections:
         self._last_id = 0
         self._closing = False
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_due = 0.0
         self._sweep_every_s = max(0.02, min(config.connections_max_idle_ms / 4000, 1.0))
 
     def __len__(self) -> int:
@@ -174,11 +177,15 @@ class Connections:
         self.abort_all()
 
     def _plan_sweep(self) -> None:
+        self._sweep_due = self.clock() + self._sweep_every_s
         self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_every_s, self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_timer = None
         now = self.clock()
+        if now - self._sweep_due > LATE_S:  # the process was stopped; what its clients sent has not been read yet
+            self._plan_sweep()
+            return
         idle_s = self.config.connections_max_idle_ms / 1000
         self.inflow.sweep()
         for connection in list(self._open.values()):

@@ -16,12 +16,15 @@ from queue import SimpleQueue
 from typing import assert_never
 
 from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Notice, Release, Shutdown, Turn
-from kohort.broker.turn_schedule import Steps, TurnSchedule
+from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnSchedule
+from kohort.coordinator.events import ServerPaused
 from kohort.server import log
 from kohort.server.clock import Clock, Timer
 from kohort.storage.protocol import Lease, Operation, Storage
 
 COMPLAIN_AGAIN_S = 60.0
+LOOKS = 5
+"""After a pause, how often the event loop polls the sockets before the next turn: new connections need several."""
 TURN_S = 0.005
 """A turn handles no more requests after this time."""
 
@@ -53,13 +56,16 @@ class TurnLoop:
         self._failed = failed
         self._told = _BrokerLog()
         self._writer = None if in_place else _Writer(self._loop, storage, lease)
-        self._schedule = TurnSchedule(broker, self)
+        self._schedule = TurnSchedule(broker, self, finds_pauses=clock.is_real)
         self._controls: list[tuple[Arrived | None, Callable[[], None], asyncio.Future[None]]] = []
         self._taken: list[asyncio.Future[None]] = []
         """The controls of the turn under way."""
         self._stopped = False
         self._timer: Timer | None = None
         self._turn_ends = 0.0
+        self._looks = 0
+        """Since the last pause was found."""
+        self._looking = self._loop.call_later(LOOK_MS / 1000, self._look)
 
     def arrive(self, event: Arrived) -> None:
         self._schedule.arrive(event)
@@ -93,6 +99,7 @@ class TurnLoop:
         self._schedule.stop()
         if self._timer is not None:
             self._timer.cancel()
+        self._looking.cancel()
         if self._writer is not None:
             self._writer.stop()
         for _, _, done in self._controls:
@@ -108,11 +115,17 @@ class TurnLoop:
     def _begin(self) -> None:
         if self._stopped:
             return
+        now = self._clock.now()
+        if self._looks < LOOKS and self._schedule.is_late(now):
+            self._looks += 1
+            self._loop.call_soon(self._begin)
+            return
+        self._looks = 0
         self._began()
         self._turn_ends = time.perf_counter() + TURN_S
         first, last = self._take_controls()
         try:
-            self._schedule.begin(self._clock.now(), first, last)
+            self._schedule.begin(now, first, last)
         except Exception as error:
             self._fail(error)
 
@@ -175,6 +188,15 @@ class TurnLoop:
         self.stop()
         self._failed(error)
 
+    # -- pauses
+
+    def _look(self) -> None:
+        self._looking = self._loop.call_later(LOOK_MS / 1000, self._look)
+        self._schedule.look(self._clock.now())
+
+    def paused(self, pause: ServerPaused) -> None:
+        self._told.pause(pause)
+
     # -- the one timer
 
     def wake_at(self, deadline: int) -> None:
@@ -196,6 +218,9 @@ class _BrokerLog:
 
     def notice(self, notice: Notice) -> None:
         self._limited.info(notice.what, **dict(notice.values))
+
+    def pause(self, pause: ServerPaused) -> None:
+        self._limited.warning("the server was paused", why=pause.why, members_get_ms=pause.lost_ms)
 
     def complaint(self, complaint: Complaint) -> None:
         match complaint.kind:

@@ -199,9 +199,7 @@ class Simulation:
         self.process.stop()
 
     def _pause_server(self, random: Random) -> None:
-        milliseconds = random.choice((100, 2_000, 7_000, 12_000))
-        self.world.tell("server", f"is paused for {milliseconds} ms")
-        self.process.paused_until = self.world.now + milliseconds
+        self.process.pause(random.choice((100, 2_000, 7_000, 12_000)))
 
     def _pause_client(self, random: Random) -> None:
         if self.members:

@@ -18,6 +18,8 @@ class ManualClock:
     clock may serve several servers, and continues over a restart.
     """
 
+    is_real = False
+
     def __init__(self, *, ticking: bool = False) -> None:
         self._ticking = ticking
         self._lock = threading.Lock()

@@ -64,6 +64,9 @@ def happened(happening: Document, names: Names, *, consumers: bool = False) -> s
             return f"the leader {who} rejoined{because}"
         case "static member returned":
             return f"static member {who} returned{because}"
+        case "server paused":
+            given = duration(happening.get("waited_ms"))
+            return f"{cause}: the members got {given} more"
         case "rebalance started" | "generation began" | "group is stable" | "group is empty":
             return str(cause or what)
         case _:

@@ -18,7 +18,7 @@ from kohort.coordinator.consumer.members import Members
 from kohort.coordinator.consumer.reconciliation import Reconciliation
 from kohort.coordinator.consumer.soft_state import JOIN, REVOKE, SYNC, RunningConsumers
 from kohort.coordinator.consumer.status import consumer_status_of
-from kohort.coordinator.events import AssignmentMade, Millis, PatternsResolved
+from kohort.coordinator.events import AssignmentMade, Millis, PatternsResolved, ServerPaused
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.migration.classic_requests import MixedGroups
 from kohort.coordinator.migration.classic_side import must_rejoin
@@ -134,6 +134,9 @@ class ConsumerGroups:
                 member = self._consumers.find_member(group_id, member_id)
                 if member is not None:
                     self.holds.release(group, member, now)
+
+    def note_pause(self, group: ConsumerGroup, pause: ServerPaused) -> None:
+        self._note(group, "server paused", pause.why, waited_ms=pause.lost_ms)
 
     def load(self, now: Millis) -> None:
         for group in list(self.groups.values()):

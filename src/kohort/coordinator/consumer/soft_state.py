@@ -26,6 +26,8 @@ SESSION, REVOKE, HOLD = "consumer session", "consumer revoke", "consumer hold"
 """Deadlines of consumer groups' members."""
 JOIN, SYNC = "consumer join", "consumer sync"
 """Deadlines of members that speak the classic protocol: to join again, and then to sync."""
+DEADLINES_OF_CONSUMERS = frozenset((SESSION, REVOKE, JOIN, SYNC))
+"""Those that members must meet with a request."""
 ASSIGN, PATTERNS = "consumer assign", "consumer patterns"
 """Deadlines of consumer groups; the member is ""."""
 

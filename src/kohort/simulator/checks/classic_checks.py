@@ -66,6 +66,15 @@ class ClassicChecks:
             if moved and broker.state.shard_of(facts.name) in moved:
                 self.reload(broker, facts)
 
+    def give_time(self, lost_ms: Millis) -> None:
+        """The server was paused: the members get this time, and no more."""
+        for facts in self.groups.values():
+            facts.rebalance_started += lost_ms
+            facts.generation_began += lost_ms
+            facts.pending = {member_id: until + lost_ms for member_id, until in facts.pending.items()}
+            for member in facts.members.values():
+                member.last_seen += lost_ms
+
     def decided(self, told: Sequence[JournalEntry], answers: Sequence[Answer], now: Millis) -> None:
         """The turn's journal entries and answers; the checks of single answers follow."""
         self._told = [entry for entry in told if not self._is_other(entry.group)]

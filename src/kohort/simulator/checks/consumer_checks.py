@@ -224,6 +224,13 @@ class ConsumerChecks:
                     "a late member has had the rebalance timeout", f"{member_id} was told at {since}, it is {now}"
                 )
 
+    def give_time(self, lost_ms: Millis) -> None:
+        """The server was paused: the members get this time, and no more."""
+        for facts in self.facts.values():
+            for times in (facts.seen_first, facts.seen_last, facts.told_to_give_up):
+                for member_id in times:
+                    times[member_id] += lost_ms
+
     def _session_of(self, member: ConsumerGroupMemberMetadataValue) -> Millis:
         metadata = member.classic_member_metadata
         return metadata.session_timeout_ms if metadata is not None and is_classic(member) else self.session_ms

@@ -18,7 +18,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import Arrived, ConnectionId, Frame, MoveGroup, Release, Send, Turn
 from kohort.config import Config
-from kohort.coordinator.events import JournalEntry
+from kohort.coordinator.events import JournalEntry, ServerPaused
 from kohort.simulator.checks.beliefs import BelievingConsumer
 from kohort.simulator.checks.classic_checks import ClassicChecks
 from kohort.simulator.checks.consumer_checks import ConsumerChecks
@@ -166,6 +166,9 @@ class Onlooker:
                 shard = broker.state.shard_of(event.group)
                 if broker.state.coordinator_of(shard) != event.to_broker:
                     self._moved.append(shard)
+            elif isinstance(event, ServerPaused):
+                self.classic.give_time(event.lost_ms)
+                self.consumers.give_time(event.lost_ms)
         self.consumers.turn_begins(broker, self._taken, self._loading)
         for name in self.consumers.facts:
             if self._moved and broker.state.shard_of(name) in self._moved:

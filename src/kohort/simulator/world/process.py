@@ -12,8 +12,9 @@ from typing import Protocol
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
-from kohort.broker.turn_schedule import TurnObserver, TurnSchedule
+from kohort.broker.turn_schedule import LOOK_MS, TurnObserver, TurnSchedule
 from kohort.config import Config
+from kohort.coordinator.events import ServerPaused
 from kohort.simulator.checks.beliefs import BelievingConsumer
 from kohort.simulator.plan import Plan
 from kohort.simulator.world.disk import Disk, Fate
@@ -108,6 +109,7 @@ class Process:
         self._schedule = TurnSchedule(self.broker, self, (self.observer,))
         self.observer.started(self.broker, self.links)
         self._schedule.wake()
+        self.world.after(LOOK_MS, self._look, self.lives)
 
     def crash(self, why: str, down_ms: Millis | None = None) -> None:
         """End the process at once, for `down_ms`; commits that were not durable are lost."""
@@ -127,6 +129,11 @@ class Process:
         if down_ms is None:
             down_ms = 10 if self.world.healed else self._random.choice((1, 50, 500, 3_000, 9_000))
         self.world.after(down_ms, self.start)
+
+    def pause(self, milliseconds: Millis) -> None:
+        """The process stands still, while requests arrive and the disk goes on."""
+        self.world.tell("server", f"is paused for {milliseconds} ms")
+        self.paused_until = max(self.paused_until, self.world.now + milliseconds)
 
     def stop(self) -> None:
         """An orderly stop: the broker answers parked requests, then the process ends."""
@@ -177,6 +184,9 @@ class Process:
     def _committed(self, turn: Turn, fate: Fate, life: int) -> None:
         if self.broker is None or life != self.lives:
             return
+        if self.paused_until > self.world.now:
+            self.world.at(self.paused_until, self._committed, turn, fate, life)
+            return
         if fate in (Fate.TORN, Fate.FAILED):
             self.crash(fate.value)
             return
@@ -213,6 +223,20 @@ class Process:
     def _task_done(self, done: TaskDone, life: int) -> None:
         if life == self.lives:
             self.arrive(done)
+
+    # -- pauses
+
+    def _look(self, life: int) -> None:
+        if self.broker is None or life != self.lives:
+            return
+        if self.paused_until > self.world.now:
+            self.world.at(self.paused_until, self._look, life)
+            return
+        self.world.after(LOOK_MS, self._look, life)
+        self._schedule.look(self.clock())
+
+    def paused(self, pause: ServerPaused) -> None:
+        self.world.tell("server", f"{pause.why}: its members get {pause.lost_ms} ms")
 
     # -- the one timer
 
