@@ -109,6 +109,8 @@ def _between(world: ShardWorld, command: str, kafka: Sequence[str], kohort: Sequ
             return "unreadable-join"
         if "generation_id=0 " in theirs and "generation_id=" in ours:
             return "downgrade-generation"
+    if words.verb == "beat" and "error=69" in theirs and "error=25" in ours:
+        return "former-group"
     if words.verb == "commit":
         group = world.shard.running.groups.get(words.group)
         member = group.members.get(_member_id(world, words)) if group is not None else None

@@ -27,6 +27,7 @@ class Deviations(msgspec.Struct, frozen=True):
     empty_group: bool = True
     endless_retention: bool = True
     first_epoch: bool = True
+    former_group: bool = True
     full_group: bool = True
     join_acknowledges: bool = True
     new_member_commits: bool = True

@@ -239,7 +239,11 @@ class Heartbeats:
         if group is None and request.member_epoch != 0:
             is_classic = request.group_id in self._running.groups or request.group_id in self._consumers.hard.offsets
             unknown = "Group {} is not a consumer group." if is_classic else "Consumer group {} not found."
-            return ErrorCode.GROUP_ID_NOT_FOUND, unknown.format(request.group_id)
+            # Of a member whose group has changed its protocol or is gone. After 69, librdkafka's and Java's consumers
+            # end for good; after 25 they join again, which upgrades or founds the group (N6).
+            is_former = request.member_epoch > 0 and self._deviations.former_group
+            error = ErrorCode.UNKNOWN_MEMBER_ID if is_former else ErrorCode.GROUP_ID_NOT_FOUND
+            return error, unknown.format(request.group_id)
         if isinstance(upgrade, str):
             why = f"Cannot upgrade classic group {request.group_id} to consumer group because {upgrade}"
             return ErrorCode.GROUP_ID_NOT_FOUND, why
