@@ -82,12 +82,13 @@ class Consumer(Participant):
         return topic in subscription.topics or re.fullmatch(subscription.regex or "", topic) is not None
 
     def _change_its_mind(self, life: int) -> None:
-        if life == self.lives and not self.world.healed:
+        """Once more after the healing too: no member joins then, so only this change makes a new target."""
+        if life == self.lives:
             subscription = self._subscription()
             self.tell(f"subscribes to {subscription.topics} and {subscription.regex}")
             self.membership.subscribe(subscription, self.world.now)
             self.act()
-            if self.running:
+            if self.running and not self.world.healed:
                 self.soon(self.random.randrange(1_000, 15_000), self._change_its_mind, life)
 
     def forget(self) -> None:
