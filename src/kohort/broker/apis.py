@@ -238,6 +238,8 @@ API_VERSIONS = APIS[18]
 PRODUCE = APIS[0]
 OFFSET_COMMIT = APIS[8]
 LEAVE_GROUP = APIS[13]
+CHANGES = frozenset((13, 19, 20, 21, 33, 37, 42, 43, 44))
+"""The keys of the APIs that change something in steps. The change goes on when the client closes its connection."""
 HEARTBEATS = frozenset((12, 68))
 """The keys of the APIs whose answers may be held."""
 

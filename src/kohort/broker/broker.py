@@ -267,7 +267,7 @@ class Broker:
         self.repeats.forget(connection_id)
         waiting = list(connection.backlog)
         connection.backlog.clear()
-        self._works.drop(connection)
+        self._works.close(connection)
         if connection.parked is None:
             # Without a reader only what they write is of use: a producer with acks=0 closes without waiting.
             connection.backlog.extend(frame for frame in waiting if int.from_bytes(frame[:2], "big") in WRITES)

@@ -7,15 +7,18 @@ part, and refuse the parts that do not fit with an error on which clients ask ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.turn import ConnectionId, Millis
 from kohort.coordinator.events import Client, RequestId
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 class RequestContext(msgspec.Struct, gc=False):
@@ -41,6 +44,8 @@ class InShard(msgspec.Struct, frozen=True, gc=False):
 STEP_BYTES = 500
 ROW_BYTES = 200
 """The memory of a row of an answer, about."""
+ROWS = 100
+"""Rows of an answer that are one step, if a row takes microseconds."""
 
 
 class Room:
@@ -74,6 +79,16 @@ def in_steps(handler: Callable[..., Generator[int | None, None, Any]]) -> Callab
         return InSteps(handler(state, request, context))
 
     return handle
+
+
+def rows(asked: Iterable[_T], row: Callable[[_T], _R]) -> Generator[int, None, tuple[_R, ...]]:
+    """Makes the row of each, ROWS of them a step."""
+    made = []
+    for at, one in enumerate(asked, 1):
+        made.append(row(one))
+        if at % ROWS == 0:
+            yield ROWS * ROW_BYTES
+    return tuple(made)
 
 
 class CloseConnection(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kohort.broker.apis import CHANGES
 from kohort.broker.connection import Connection, Work
 from kohort.broker.request import STEP_BYTES, InSteps, RequestContext
 
@@ -34,6 +35,11 @@ class Works:
             self.size -= connection.work.size
             connection.work = None
             del self._connections[connection]
+
+    def close(self, connection: Connection) -> None:
+        """The client has gone: nobody reads the answer."""
+        if connection.work is not None and connection.work.context.api_key not in CHANGES:
+            self.drop(connection)
 
     def go_on(self, connection: Connection, most: int, is_over: Callable[[], bool]) -> Any:
         """One step, and up to `most` within the turn's budget. Returns the last step's result, or UNFINISHED."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 
 from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED
-from kohort.broker.request import RequestContext
+from kohort.broker.request import RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.broker.turn import Complaint
@@ -66,22 +67,21 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
     )
 
 
+@in_steps
 def find_coordinator(
     state: BrokerState, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse:
+) -> Generator[int, None, FindCoordinatorResponse]:
     if context.api_version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=tuple(
-                _coordinator(state, request.key_type, key, context) for key in not_too_often(request.coordinator_keys)
-            )
-        )
-    found = _coordinator(state, request.key_type, request.key, context)
+        keys = not_too_often(request.coordinator_keys)
+        found = yield from rows(keys, lambda key: _coordinator(state, request.key_type, key, context))
+        return FindCoordinatorResponse(coordinators=found)
+    one = _coordinator(state, request.key_type, request.key, context)
     return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from kohort.broker.handlers.config_resources import Refused, Resource, resource_of
 from kohort.broker.messages import shortened
-from kohort.broker.request import RequestContext
+from kohort.broker.request import ROW_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.settings.config_keys import LIST, InvalidConfig, value_text
 from kohort.wire.errors import ErrorCode
@@ -19,18 +19,20 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 """IncrementalAlterConfigs' operations."""
 
 
+@in_steps
 def incremental_alter_configs(
     state: BrokerState, request: incremental_schema.IncrementalAlterConfigsRequest, context: RequestContext
-) -> incremental_schema.IncrementalAlterConfigsResponse:
-    answer = incremental_schema.AlterConfigsResourceResponse
-    return incremental_schema.IncrementalAlterConfigsResponse(responses=_alter(state, request, _incremental, answer))
+) -> Generator[int, None, incremental_schema.IncrementalAlterConfigsResponse]:
+    responses = yield from _alter(state, request, _incremental, incremental_schema.AlterConfigsResourceResponse)
+    return incremental_schema.IncrementalAlterConfigsResponse(responses=responses)
 
 
+@in_steps
 def alter_configs(
     state: BrokerState, request: alter_schema.AlterConfigsRequest, context: RequestContext
-) -> alter_schema.AlterConfigsResponse:
-    answer = alter_schema.AlterConfigsResourceResponse
-    return alter_schema.AlterConfigsResponse(responses=_alter(state, request, _replaced, answer))
+) -> Generator[int, None, alter_schema.AlterConfigsResponse]:
+    responses = yield from _alter(state, request, _replaced, alter_schema.AlterConfigsResourceResponse)
+    return alter_schema.AlterConfigsResponse(responses=responses)
 
 
 def _alter(
@@ -38,11 +40,13 @@ def _alter(
     request: Any,
     compute: Callable[[BrokerState, Resource, Any], dict[str, str]],
     answer: Callable[..., Any],
-) -> tuple[Any, ...]:
-    """Change each resource, and answer it."""
+) -> Generator[int, None, tuple[Any, ...]]:
+    """Change each resource, and answer it. Each is a step."""
     times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
-    answers = []
+    answers: list[Any] = []
     for asked in request.resources:
+        if answers:
+            yield ROW_BYTES
         kind, name = asked.resource_type, asked.resource_name
         error, message = ErrorCode.NONE, None
         try:

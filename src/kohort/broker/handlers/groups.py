@@ -12,7 +12,7 @@ from uuid import UUID
 from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.journal.explanations import Explaining
 from kohort.broker.messages import changed
-from kohort.broker.request import InShard, RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, InShard, InSteps, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import join_error, undescribed
@@ -22,9 +22,12 @@ from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroups
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest
-from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+LEAVING_MEMBERS = 500
+"""Members that leave in one step. Each step may write the whole group."""
 
 
 def join_group(state: BrokerState, request: JoinGroupRequest, context: RequestContext) -> Any:
@@ -56,7 +59,23 @@ def leave_group(state: BrokerState, request: LeaveGroupRequest, context: Request
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
         return LeaveGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    if len(request.members) > LEAVING_MEMBERS:
+        return InSteps(_leave_in_steps(state, shard, request, context))
     return ask_shard(state, shard, request, context)
+
+
+def _leave_in_steps(
+    state: BrokerState, shard: int, request: LeaveGroupRequest, context: RequestContext
+) -> Generator[int, None, LeaveGroupResponse]:
+    members: list[MemberResponse] = []
+    for first in range(0, len(request.members), LEAVING_MEMBERS):
+        part = changed(request, members=request.members[first : first + LEAVING_MEMBERS])
+        response = ask_shard(state, shard, part, context)
+        if response.error_code:
+            return LeaveGroupResponse(error_code=response.error_code)
+        members.extend(response.members)
+        yield LEAVING_MEMBERS * ROW_BYTES
+    return LeaveGroupResponse(error_code=ErrorCode.NONE, members=tuple(members))
 
 
 def ask_shard(
@@ -105,16 +124,18 @@ def list_groups(
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
 
 
-def delete_groups(state: BrokerState, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    results: dict[str, DeletableGroupResult] = {}
-    by_shard: dict[int, list[str]] = {}
+@in_steps
+def delete_groups(
+    state: BrokerState, request: DeleteGroupsRequest, context: RequestContext
+) -> Generator[int, None, DeleteGroupsResponse]:
+    results: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(request.groups_names):
+        if results:
+            yield ROW_BYTES
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) == context.broker_id:
-            by_shard.setdefault(shard, []).append(group_id)
+            response = ask_shard(state, shard, DeleteGroupsRequest(groups_names=(group_id,)), context)
+            results.extend(response.results)
         else:
-            results[group_id] = DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR)
-    for shard, group_ids in by_shard.items():
-        response = ask_shard(state, shard, DeleteGroupsRequest(groups_names=tuple(group_ids)), context)
-        results.update((result.group_id, result) for result in response.results)
-    return DeleteGroupsResponse(results=tuple(results[group_id] for group_id in dict.fromkeys(request.groups_names)))
+            results.append(DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR))
+    return DeleteGroupsResponse(results=tuple(results))

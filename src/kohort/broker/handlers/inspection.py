@@ -8,11 +8,12 @@ The answers are those of an Apache Kafka broker without an authorizer, quotas, S
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable
+from functools import partial
 from pathlib import Path
 
 from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
-from kohort.broker.request import RequestContext, in_steps
+from kohort.broker.request import RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -160,32 +161,32 @@ def _no_quorum(partition: int) -> DescribeQuorumResponsePartition:
 # -- what has configs
 
 
+@in_steps
 def list_config_resources(
     state: BrokerState, request: ListConfigResourcesRequest, context: RequestContext
-) -> ListConfigResourcesResponse:
+) -> Generator[int, None, ListConfigResourcesResponse]:
     """In version 0 those of client metrics alone. Groups are listed that have configs of their own."""
     supported = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC) if context.api_version >= 1 else (CLIENT_METRICS,)
     if not set(supported).issuperset(request.resource_types):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=())
     types = request.resource_types or supported
-    return ListConfigResourcesResponse(
-        error_code=ErrorCode.NONE,
-        config_resources=tuple(
-            ConfigResource(resource_name=name, resource_type=type)
-            for type in supported
-            if type in types
-            for name in _names(state, type)
-        ),
-    )
+    found: list[ConfigResource] = []
+    for type in supported:
+        if type in types:
+            found += yield from rows(list(_names(state, type)), partial(_resource, type))
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=tuple(found))
 
 
-def _names(state: BrokerState, type: int) -> Iterator[str]:
+def _resource(type: int, name: str) -> ConfigResource:
+    return ConfigResource(resource_name=name, resource_type=type)
+
+
+def _names(state: BrokerState, type: int) -> Iterable[str]:
     if type == GROUP:
-        yield from state.catalog.group_configs
-    elif type == BROKER:
-        yield from (str(node.id) for node in state.present_nodes)
-    elif type == TOPIC:
-        yield from (topic.name for topic in state.topics.listed())
+        return state.catalog.group_configs
+    if type == BROKER:
+        return [str(node.id) for node in state.present_nodes]
+    return [topic.name for topic in state.topics.listed()] if type == TOPIC else ()
 
 
 # -- what kohort does not have
@@ -205,15 +206,13 @@ def describe_client_quotas(
     return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message=None, entries=())
 
 
+@in_steps
 def describe_user_scram_credentials(
     state: BrokerState, request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse:
+) -> Generator[int, None, DescribeUserScramCredentialsResponse]:
     times = Counter(user.name for user in request.users or ())
-    return DescribeUserScramCredentialsResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        results=tuple(_no_credentials(name, count) for name, count in times.items()),
-    )
+    results = yield from rows(times, lambda name: _no_credentials(name, times[name]))
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
 
 
 def _no_credentials(name: str, times: int) -> DescribeUserScramCredentialsResult:

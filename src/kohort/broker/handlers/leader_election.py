@@ -5,10 +5,10 @@ Every broker of the process is up, so no partition is without a leader, and an u
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 
 from kohort.broker.moves import move_partitions
-from kohort.broker.request import RequestContext
+from kohort.broker.request import ROW_BYTES, ROWS, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.coordinator.journal.story import cut
@@ -25,7 +25,10 @@ MAX_NAMED_PARTITIONS = 20_000
 """Partitions that one request names. All partitions are asked for without naming them."""
 
 
-def elect_leaders(state: BrokerState, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+@in_steps
+def elect_leaders(
+    state: BrokerState, request: ElectLeadersRequest, context: RequestContext
+) -> Generator[int, None, ElectLeadersResponse]:
     """For all partitions (null), those that have their preferred leader are left out of the answer, as in Kafka."""
     named: dict[str, dict[int, None]] = {}
     for topic in request.topic_partitions or ():
@@ -34,12 +37,22 @@ def elect_leaders(state: BrokerState, request: ElectLeadersRequest, context: Req
     if is_too_large or request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=())
     preferred = request.election_type == PREFERRED
+    asked: Iterable[tuple[str, list[int]]]
     if request.topic_partitions is None:
-        results = [
-            _elect(state, topic.name, _without_preferred(topic) if preferred else ()) for topic in state.topics.listed()
-        ]
+        listed = state.topics.listed()
+        asked = ((topic.name, _without_preferred(topic) if preferred else []) for topic in listed)
     else:
-        results = [_elect(state, name, indexes, preferred=preferred) for name, indexes in named.items()]
+        asked = ((name, list(indexes)) for name, indexes in named.items())
+    results: list[ReplicaElectionResult] = []
+    for name, indexes in asked:
+        partitions: list[PartitionResult] = []
+        if results:
+            yield ROW_BYTES
+        for first in range(0, len(indexes), ROWS):
+            if partitions:
+                yield ROWS * ROW_BYTES
+            partitions += _elect(state, name, indexes[first : first + ROWS], preferred=preferred)
+        results.append(ReplicaElectionResult(topic=name, partition_result=tuple(partitions)))
     return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=tuple(results))
 
 
@@ -47,7 +60,7 @@ def _without_preferred(topic: Topic) -> list[int]:
     return [index for index, partition in enumerate(topic.partitions) if partition.leader != partition.replicas[0]]
 
 
-def _elect(state: BrokerState, name: str, indexes: Iterable[int], *, preferred: bool = True) -> ReplicaElectionResult:
+def _elect(state: BrokerState, name: str, indexes: Sequence[int], *, preferred: bool) -> list[PartitionResult]:
     topic = state.topic(name)
     present = {node.id for node in state.present_nodes}
     results = []
@@ -67,7 +80,7 @@ def _elect(state: BrokerState, name: str, indexes: Iterable[int], *, preferred: 
         results.append(result)
     if topic is not None and leaders:
         move_partitions(state, topic, leaders)
-    return ReplicaElectionResult(topic=name, partition_result=tuple(results))
+    return results
 
 
 def _failed(index: int, error: ErrorCode, message: str | None = None) -> PartitionResult:

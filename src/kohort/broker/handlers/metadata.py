@@ -142,9 +142,10 @@ def _known(topic: Topic, operations: int) -> MetadataResponseTopic:
     )
 
 
+@in_steps
 def describe_topic_partitions(
     state: BrokerState, request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> DescribeTopicPartitionsResponse:
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     """Topics in the order of their names, from the cursor on, up to a number of partitions; a new cursor for the
     rest."""
     cursor = request.cursor
@@ -158,6 +159,8 @@ def describe_topic_partitions(
     described: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(name for name in names if name >= first_name):
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        if described:
+            yield
         topic = state.topic(name)
         if topic is None:
             if request.topics:

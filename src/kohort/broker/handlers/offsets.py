@@ -6,17 +6,18 @@ OffsetFetch are put into that of one group. Unknown partitions get their error a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Any
 
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.request import ROW_BYTES, RequestContext, Room, in_steps
+from kohort.broker.request import ROW_BYTES, RequestContext, Room, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
 from kohort.coordinator.classic.checks import Repeats
-from kohort.coordinator.offsets.offsets import STEP, TOPIC_IDS
+from kohort.coordinator.offsets.offsets import TOPIC_IDS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -43,8 +44,9 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-_T = TypeVar("_T")
-
+MOST_PARTITIONS = 10_000
+"""Partitions of one commit or deletion, which is one step. Kafka has a similar limit: the records of a commit are one
+batch, of up to message.max.bytes."""
 GROUPS = 8
 """The first version of OffsetFetch that names several groups."""
 
@@ -55,6 +57,9 @@ def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: Req
         return OffsetCommitResponse(
             topics=tuple(_commit_errors(topic, ErrorCode.NOT_COORDINATOR) for topic in request.topics)
         )
+    if sum(len(topic.partitions) for topic in request.topics) > MOST_PARTITIONS:
+        error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        return OffsetCommitResponse(topics=tuple(_commit_errors(topic, error) for topic in request.topics))
     asked, refused = for_shard(state, request, context.api_version)
     if asked is None:
         return OffsetCommitResponse(topics=tuple(refused))
@@ -164,27 +169,16 @@ def _fetch_older(
     topics = []
     if not group.error_code:
         for found in group.topics:
-            partitions = yield from _rows(found.partitions, _older)
+            partitions = yield from rows(found.partitions, _older)
             topics.append(OffsetFetchResponseTopic(name=found.name, partitions=partitions))
     elif version < 2:
         # Version 1 has no error for the whole response, so every partition carries the error (O17).
         error = group.error_code
         for asked in wanted or ():
-            refused = yield from _rows(asked.partition_indexes, lambda index: _no_offset(index, error))
+            refused = yield from rows(asked.partition_indexes, lambda index: _no_offset(index, error))
             topics.append(OffsetFetchResponseTopic(name=asked.name, partitions=refused))
         return OffsetFetchResponse(topics=tuple(topics))
     return OffsetFetchResponse(error_code=group.error_code, topics=tuple(topics))
-
-
-def _rows(
-    found: Sequence[_T], row: Callable[[_T], OffsetFetchResponsePartition]
-) -> Generator[int, None, tuple[OffsetFetchResponsePartition, ...]]:
-    rows = []
-    for at, one in enumerate(found, 1):
-        rows.append(row(one))
-        if at % STEP == 0:
-            yield STEP * ROW_BYTES
-    return tuple(rows)
 
 
 def _older(found: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
@@ -264,22 +258,17 @@ class _Answer:
 
 
 def _unknown_id(wanted: OffsetFetchRequestTopics) -> Generator[int, None, OffsetFetchResponseTopics]:
-    partitions = []
-    for at, index in enumerate(wanted.partition_indexes, 1):
-        partitions.append(
-            OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID
-            )
-        )
-        if at % STEP == 0:
-            yield STEP * ROW_BYTES
-    return OffsetFetchResponseTopics(topic_id=wanted.topic_id, partitions=tuple(partitions))
+    refused = partial(OffsetFetchResponsePartitions, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    partitions = yield from rows(wanted.partition_indexes, lambda index: refused(partition_index=index))
+    return OffsetFetchResponseTopics(topic_id=wanted.topic_id, partitions=partitions)
 
 
 def offset_delete(state: BrokerState, request: OffsetDeleteRequest, context: RequestContext) -> Any:
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
         return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=())
+    if sum(len(topic.partitions) for topic in request.topics) > MOST_PARTITIONS:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_REQUEST, topics=())
     known = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for wanted in request.topics:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from functools import partial
 
 from kohort.broker.handlers.fetch import leader_error
 from kohort.broker.logs.partition import Partition, Search, SearchedEnough
-from kohort.broker.request import RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
@@ -111,25 +112,24 @@ def _locate(partition: Partition, timestamp: int, search: Search) -> tuple[int, 
     return found.timestamp, found.offset, found.leader_epoch
 
 
+@in_steps
 def offset_for_leader_epoch(
     state: BrokerState, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(
-                    _end_of_epoch(state, state.topic(topic.topic), asked, context) for asked in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+) -> Generator[int, None, OffsetForLeaderEpochResponse]:
+    topics: list[OffsetForLeaderTopicResult] = []
+    for topic in request.topics:
+        if topics:
+            yield ROW_BYTES
+        end_of = partial(_end_of_epoch, state, topic.topic, context)
+        partitions = yield from rows(topic.partitions, end_of)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
 def _end_of_epoch(
-    state: BrokerState, topic: Topic | None, asked: OffsetForLeaderPartition, context: RequestContext
+    state: BrokerState, name: str, context: RequestContext, asked: OffsetForLeaderPartition
 ) -> EpochEndOffset:
+    topic = state.topic(name)
     partition = state.partition(topic, asked.partition) if topic is not None else None
     if topic is None or partition is None:
         return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -143,24 +143,25 @@ def _end_of_epoch(
     )
 
 
-def delete_records(state: BrokerState, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    _delete_up_to(state, state.topic(topic.name), asked, context) for asked in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+@in_steps
+def delete_records(
+    state: BrokerState, request: DeleteRecordsRequest, context: RequestContext
+) -> Generator[int, None, DeleteRecordsResponse]:
+    topics: list[DeleteRecordsTopicResult] = []
+    for topic in request.topics:
+        if topics:
+            yield ROW_BYTES
+        delete = partial(_delete_up_to, state, topic.name, context)
+        partitions = yield from rows(topic.partitions, delete)
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+    return DeleteRecordsResponse(topics=tuple(topics))
 
 
 def _delete_up_to(
-    state: BrokerState, topic: Topic | None, asked: DeleteRecordsPartition, context: RequestContext
+    state: BrokerState, name: str, context: RequestContext, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     index, low_watermark = asked.partition_index, -1
+    topic = state.topic(name)
     partition = state.partition(topic, index) if topic is not None else None
     if topic is None or partition is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

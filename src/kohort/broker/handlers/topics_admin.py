@@ -7,13 +7,14 @@ wherever Kafka has the same check.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from functools import partial
 
 import msgspec
 
 from kohort.broker.handlers.config_resources import Refused
 from kohort.broker.handlers.configs import described_for_creation
-from kohort.broker.request import RequestContext
+from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
 from kohort.broker.topics.topic_configs import parse
@@ -46,14 +47,21 @@ TOPIC_IDS = 6
 
 MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
-"""Limits of one request: all clients wait for it. Kafka allows 10,000 partitions (ReplicationControlManager)."""
+"""Limits of one request. Kafka allows 10,000 partitions (ReplicationControlManager)."""
+DELETED_TOPICS = 20
+"""Topics that are deleted in one step. Each step searches the offsets of all groups for them."""
 
 
-def create_topics(state: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+@in_steps
+def create_topics(
+    state: BrokerState, request: CreateTopicsRequest, context: RequestContext
+) -> Generator[int, None, CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
     created = _Created()
     for name, topic in {topic.name: topic for topic in request.topics}.items():
+        if results:
+            yield ROW_BYTES
         try:
             if times[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -202,18 +210,31 @@ def _check_room(state: BrokerState, additional: int) -> None:
         )
 
 
-def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+@in_steps
+def delete_topics(
+    state: BrokerState, request: DeleteTopicsRequest, context: RequestContext
+) -> Generator[int, None, DeleteTopicsResponse]:
     asked = request.topics
     if context.api_version < TOPIC_IDS:
         asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
     # All are looked up before any is deleted: a topic that is named twice, by name and by id, is refused.
-    found = [(wanted, _named(state, wanted)) for wanted in asked]
-    times = Counter(topic.name if topic is not None else wanted for wanted, topic in found)
+    times = Counter((yield from rows(asked, partial(_name_of, state))))
+    results: list[DeletableTopicResult] = []
+    for first in range(0, len(asked), DELETED_TOPICS):
+        if results:
+            yield DELETED_TOPICS * ROW_BYTES
+        results += _deleted(state, asked[first : first + DELETED_TOPICS], times)
+    return DeleteTopicsResponse(responses=tuple(results))
+
+
+def _deleted(
+    state: BrokerState, asked: Sequence[DeleteTopicState], times: Counter[str | DeleteTopicState]
+) -> list[DeletableTopicResult]:
     results = []
     gone = []
-    for wanted, topic in found:
+    for wanted in asked:
         try:
-            topic = _deletable(wanted, topic, times)
+            topic = _deletable(wanted, _named(state, wanted), times)
         except Refused as refused:
             result = DeletableTopicResult(
                 name=wanted.name, topic_id=wanted.topic_id, error_code=refused.error, error_message=refused.message
@@ -223,7 +244,12 @@ def delete_topics(state: BrokerState, request: DeleteTopicsRequest, context: Req
             result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
         results.append(result)
     state.delete_topics(gone)
-    return DeleteTopicsResponse(responses=tuple(results))
+    return results
+
+
+def _name_of(state: BrokerState, wanted: DeleteTopicState) -> str | DeleteTopicState:
+    topic = _named(state, wanted)
+    return topic.name if topic is not None else wanted
 
 
 def _named(state: BrokerState, wanted: DeleteTopicState) -> Topic | None:
@@ -247,13 +273,16 @@ def _deletable(wanted: DeleteTopicState, topic: Topic | None, times: Counter[str
     return topic
 
 
+@in_steps
 def create_partitions(
     state: BrokerState, request: CreatePartitionsRequest, context: RequestContext
-) -> CreatePartitionsResponse:
+) -> Generator[int, None, CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
-    results = []
+    results: list[CreatePartitionsTopicResult] = []
     created = _Created()
     for name, wanted in {topic.name: topic for topic in request.topics}.items():
+        if results:
+            yield ROW_BYTES
         error, message = ErrorCode.NONE, None
         try:
             if times[name] > 1:

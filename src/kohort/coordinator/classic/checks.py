@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from kohort.config import Config
@@ -21,6 +22,9 @@ LONGEST_NAME = 8_000
 """Characters of a group id, instance id or protocol. Flexible requests can carry names that neither a record's key nor
 an older version's response can hold: there a string's length is an int16."""
 
+MOST_PROTOCOLS = 1_000
+"""Protocols of a member. Clients have one for each of their assignors."""
+
 
 class Repeats:
     """Counts the names in one request, one after the other."""
@@ -36,6 +40,9 @@ class Repeats:
 
 def not_too_often(asked: Sequence[_T], name_of: Callable[[_T], Hashable] | None = None) -> Sequence[_T]:
     """Drop everything that repeats a name more than MOST_REPEATS times."""
+    names: Iterable[Hashable] = asked if name_of is None else map(name_of, asked)
+    if max(Counter(names).values(), default=0) <= MOST_REPEATS:
+        return asked
     repeats = Repeats()
     return [one for one in asked if not repeats.too_many(one if name_of is None else name_of(one))]
 
@@ -48,6 +55,8 @@ def check_join(request: JoinGroupRequest, config: Config) -> int:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     if len(request.group_instance_id or "") > LONGEST_NAME:
         return ErrorCode.INVALID_REQUEST
+    if len(request.protocols) > MOST_PROTOCOLS:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if len(request.protocol_type) > LONGEST_NAME or any(len(p.name) > LONGEST_NAME for p in request.protocols):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE

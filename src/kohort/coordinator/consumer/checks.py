@@ -18,6 +18,9 @@ from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 
 Refusal = tuple[ErrorCode, str]
 
+MOST_NAMES = 10_000
+"""Topic names that a member subscribes to. All of them are looked at in one step."""
+
 
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str], deviations: Deviations
@@ -50,6 +53,9 @@ def _wrong_field(request: ConsumerGroupHeartbeatRequest, version: int) -> str:
     names = (request.group_id, request.member_id, request.instance_id or "", request.rack_id or "")
     if any(len(name) > LONGEST_NAME for name in names):
         return f"A name of more than {LONGEST_NAME} characters."
+    subscribed = len(request.subscribed_topic_names or ())
+    if subscribed > MOST_NAMES:
+        return f"SubscribedTopicNames has {subscribed} names, more than {MOST_NAMES}. Use SubscribedTopicRegex."
     return ""
 
 

@@ -1,0 +1,446 @@
+"""No request of a thousand names is handled in one step: the other clients would wait for all of it.
+
+A step is measured in bytecode instructions, so that the figures are the same on every machine. Each API has a row: a
+large request, or the reason why none of its requests has many parts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from group_driver import commit, commit_request, committed, consumer_join, join, join_request, stable
+from wire_driver import Wire, with_topic
+
+from kohort.broker.apis import APIS
+from kohort.broker.request import InSteps, RequestContext
+from kohort.broker.turn import Arrived, Closed, ConnectionId
+from kohort.coordinator.events import Client, RequestId
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
+from kohort.wire.schemas.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kohort.wire.schemas.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kohort.wire.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schemas.incremental_alter_configs import AlterableConfig as IncrementalConfig
+from kohort.wire.schemas.incremental_alter_configs import AlterConfigsResource as IncrementalResource
+from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kohort.wire.schemas.join_group import JoinGroupRequestProtocol
+from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.schemas.list_config_resources import ListConfigResourcesRequest
+from kohort.wire.schemas.list_groups import ListGroupsRequest
+from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kohort.wire.schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kohort.wire.schemas.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+MANY = 2_000
+"""Names in a large request."""
+OPERATIONS = 60_000
+"""Bytecode instructions of the longest step: 1 to 2 ms. A look at each name of a large request fits, work on it does
+not."""
+NAMES = tuple(f"name-{index}" for index in range(MANY))
+INDEXES = range(MANY)
+RESOURCE: dict[str, Any] = {"resource_type": 2}
+
+REQUESTS: dict[str, list[Any]] = {
+    "Produce": [
+        ProduceRequest(
+            acks=1,
+            timeout_ms=1,
+            topic_data=(
+                TopicProduceData(
+                    name="t", partition_data=tuple(PartitionProduceData(index=index, records=b"") for index in INDEXES)
+                ),
+            ),
+        ),
+    ],
+    "Fetch": [
+        FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            replica_id=-1,
+            topics=(
+                FetchTopic(
+                    topic="t",
+                    partitions=tuple(
+                        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in INDEXES
+                    ),
+                ),
+            ),
+        ),
+    ],
+    "ListOffsets": [
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=(
+                ListOffsetsTopic(
+                    name="t",
+                    partitions=tuple(ListOffsetsPartition(partition_index=index, timestamp=-1) for index in INDEXES),
+                ),
+            ),
+        )
+    ],
+    "Metadata": [
+        MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in NAMES)),
+        MetadataRequest(topics=None),
+    ],
+    "OffsetFetch": [
+        OffsetFetchRequest(
+            groups=(
+                OffsetFetchRequestGroup(
+                    group_id="g", topics=(OffsetFetchRequestTopics(name="t", partition_indexes=tuple(INDEXES)),)
+                ),
+            )
+        ),
+        OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=name) for name in NAMES)),
+    ],
+    "FindCoordinator": [FindCoordinatorRequest(coordinator_keys=NAMES)],
+    "JoinGroup": [
+        join_request("g", protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=b"") for name in NAMES))
+    ],
+    "LeaveGroup": [LeaveGroupRequest(group_id="g", members=tuple(MemberIdentity(member_id=name) for name in NAMES))],
+    "SyncGroup": [
+        SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id="m",
+            assignments=tuple(SyncGroupRequestAssignment(member_id=name, assignment=b"") for name in NAMES),
+        )
+    ],
+    "DescribeGroups": [DescribeGroupsRequest(groups=NAMES)],
+    "ListGroups": [ListGroupsRequest()],
+    "CreateTopics": [
+        CreateTopicsRequest(
+            topics=tuple(CreatableTopic(name=f"new-{name}", num_partitions=1, replication_factor=1) for name in NAMES)
+        )
+    ],
+    "DeleteTopics": [DeleteTopicsRequest(topics=tuple(DeleteTopicState(name=name) for name in NAMES), timeout_ms=1)],
+    "DeleteRecords": [
+        DeleteRecordsRequest(
+            topics=(
+                DeleteRecordsTopic(
+                    name="t",
+                    partitions=tuple(DeleteRecordsPartition(partition_index=index, offset=0) for index in INDEXES),
+                ),
+            ),
+            timeout_ms=1,
+        )
+    ],
+    "OffsetForLeaderEpoch": [
+        OffsetForLeaderEpochRequest(
+            topics=(
+                OffsetForLeaderTopic(
+                    topic="t", partitions=tuple(OffsetForLeaderPartition(partition=index) for index in INDEXES)
+                ),
+            )
+        ),
+        OffsetForLeaderEpochRequest(
+            topics=tuple(
+                OffsetForLeaderTopic(topic=name, partitions=(OffsetForLeaderPartition(partition=0),)) for name in NAMES
+            )
+        ),
+    ],
+    "DescribeConfigs": [
+        DescribeConfigsRequest(
+            resources=tuple(
+                DescribeConfigsResource(**RESOURCE, resource_name=name, configuration_keys=None) for name in NAMES
+            )
+        )
+    ],
+    "AlterConfigs": [
+        AlterConfigsRequest(
+            resources=tuple(
+                AlterConfigsResource(
+                    **RESOURCE, resource_name=name, configs=(AlterableConfig(name="retention.ms", value="9"),)
+                )
+                for name in NAMES
+            )
+        )
+    ],
+    "IncrementalAlterConfigs": [
+        IncrementalAlterConfigsRequest(
+            resources=tuple(
+                IncrementalResource(
+                    **RESOURCE, resource_name=name, configs=(IncrementalConfig(name="retention.ms", value="9"),)
+                )
+                for name in NAMES
+            )
+        )
+    ],
+    "CreatePartitions": [
+        CreatePartitionsRequest(topics=tuple(CreatePartitionsTopic(name=name, count=2) for name in NAMES), timeout_ms=1)
+    ],
+    "DeleteGroups": [DeleteGroupsRequest(groups_names=NAMES)],
+    "OffsetDelete": [
+        OffsetDeleteRequest(
+            group_id="g",
+            topics=(
+                OffsetDeleteRequestTopic(
+                    name="t", partitions=tuple(OffsetDeleteRequestPartition(partition_index=index) for index in INDEXES)
+                ),
+            ),
+        )
+    ],
+    "ConsumerGroupHeartbeat": [consumer_join("m", *NAMES, group="n")],
+    "ConsumerGroupDescribe": [ConsumerGroupDescribeRequest(group_ids=NAMES)],
+    "DescribeTopicPartitions": [
+        DescribeTopicPartitionsRequest(topics=tuple(TopicRequest(name=name) for name in NAMES)),
+        DescribeTopicPartitionsRequest(topics=tuple(TopicRequest(name=f"new-{name}") for name in NAMES)),
+    ],
+    "DescribeLogDirs": [
+        DescribeLogDirsRequest(topics=tuple(DescribableLogDirTopic(topic=name, partitions=(0,)) for name in NAMES))
+    ],
+    "ElectLeaders": [
+        ElectLeadersRequest(topic_partitions=(TopicPartitions(topic="t", partitions=tuple(INDEXES)),)),
+        ElectLeadersRequest(topic_partitions=None),
+    ],
+    "ListPartitionReassignments": [
+        ListPartitionReassignmentsRequest(
+            topics=tuple(ListPartitionReassignmentsTopics(name=name, partition_indexes=(0,)) for name in NAMES)
+        )
+    ],
+    "DescribeUserScramCredentials": [
+        DescribeUserScramCredentialsRequest(users=tuple(UserName(name=name) for name in NAMES))
+    ],
+    "DescribeQuorum": [
+        DescribeQuorumRequest(
+            topics=tuple(
+                DescribeQuorumRequestTopic(
+                    topic_name=name, partitions=(DescribeQuorumRequestPartition(partition_index=0),)
+                )
+                for name in NAMES
+            )
+        )
+    ],
+    "ListConfigResources": [ListConfigResourcesRequest()],
+    "OffsetCommit": [
+        commit_request(
+            1,
+            topics=(
+                OffsetCommitRequestTopic(
+                    name="t",
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in INDEXES
+                    ),
+                ),
+            ),
+        )
+    ],
+}
+
+
+VERSIONS = {"Produce": 9, "Fetch": 11, "OffsetCommit": 9, "OffsetFetch": 9}
+"""Versions with topic names; others are asked with their last version."""
+
+ONE_STEP = {
+    "Produce": "socket.request.max.bytes bounds it, message.max.records its records",
+    "OffsetCommit": "the records of a commit are one batch; MOST_PARTITIONS bounds it",
+    "OffsetDelete": "the error of the group is that of all partitions; MOST_PARTITIONS bounds it",
+    "ConsumerGroupHeartbeat": "a member subscribes as a whole, and gets its assignment; MOST_NAMES bounds it",
+}
+"""APIs whose long requests are one step, and why."""
+SMALL = {
+    "Heartbeat": "about one member",
+    "ApiVersions": "its answer is a constant",
+    "InitProducerId": "about one producer",
+    "DescribeCluster": "about the brokers of the process",
+    "DescribeAcls": "there are none",
+    "DescribeClientQuotas": "there are none",
+}
+"""APIs whose requests have no parts to handle."""
+ROWS = [
+    pytest.param(name, request, id=f"{name}-{at}") for name, all in REQUESTS.items() for at, request in enumerate(all)
+]
+
+
+@pytest.fixture
+def wire() -> Wire:
+    client = with_topic(MANY)
+    for first in range(0, MANY, 500):
+        names = NAMES[first : first + 500]
+        topics = tuple(CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names)
+        client.ask(CreateTopicsRequest(topics=topics), 7)
+    client.ask(commit_request(1), 7)
+    return client.wire
+
+
+def longest_step(wire: Wire, name: str, request: Any) -> int:
+    """The bytecode instructions of the longest step of a handler."""
+    api = next(api for api in APIS.values() if api.name == name)
+    state = wire.broker.state
+    version = VERSIONS.get(name, api.last)
+    context = RequestContext(RequestId(1), ConnectionId(1), 1, api.key, version, 1, Client("", ""), wire.now)
+    state.turn.begin(wire.now)
+    longest = count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    def step(handle: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal longest, count
+        count = 0
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            return handle(*arguments)
+        finally:
+            sys.settrace(before)
+            longest = max(longest, count)
+
+    result = step(api.handler, state, request, context)
+    while isinstance(result, InSteps):
+        try:
+            while True:
+                step(next, result.steps)
+        except StopIteration as done:
+            result = done.value
+    return longest
+
+
+def test_every_api_has_a_row() -> None:
+    assert {api.name for api in APIS.values()} == set(REQUESTS) | set(SMALL)
+
+
+@pytest.mark.parametrize(("name", "asked"), ROWS)
+def test_no_step_is_long(wire: Wire, name: str, asked: Any) -> None:
+    assert (longest_step(wire, name, asked) > OPERATIONS) == (name in ONE_STEP)
+
+
+# -- limits of what is one step
+
+
+def test_a_commit_has_a_limit_of_partitions() -> None:
+    client = with_topic()
+    entry = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    for count, error in ((10_000, ErrorCode.NONE), (10_001, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)):
+        topics = (OffsetCommitRequestTopic(name="t", partitions=(entry,) * count),)
+        [topic] = client.ask(commit_request(1, topics=topics, group=f"g-{count}"), 8).topics
+        assert {partition.error_code for partition in topic.partitions} == {error}
+        assert len(topic.partitions) == count
+    assert committed(client, "g-10000") == 1
+    assert committed(client, "g-10001") == -1, "no part of it is kept"
+
+
+def test_a_deletion_of_offsets_has_a_limit_of_partitions() -> None:
+    client = with_topic()
+    commit(client, 5)
+    entry = OffsetDeleteRequestPartition(partition_index=0)
+    topics = (OffsetDeleteRequestTopic(name="t", partitions=(entry,) * 10_001),)
+    assert client.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0).error_code == ErrorCode.INVALID_REQUEST
+    assert committed(client) == 5
+
+
+def test_a_member_has_a_limit_of_subscribed_names() -> None:
+    client = with_topic()
+    names = tuple(f"name-{index}" for index in range(10_001))
+    refused = client.ask(consumer_join("m", *names), 1)
+    assert (refused.error_code, refused.member_epoch) == (ErrorCode.INVALID_REQUEST, 0)
+    assert refused.error_message == ("SubscribedTopicNames has 10001 names, more than 10000. Use SubscribedTopicRegex.")
+    assert client.ask(consumer_join("m", *names[1:]), 1).error_code == ErrorCode.NONE
+
+
+def test_a_member_has_a_limit_of_protocols() -> None:
+    client = with_topic()
+    protocols = tuple(JoinGroupRequestProtocol(name=f"p-{index}", metadata=b"") for index in range(1_001))
+    refused = client.ask(join_request(protocols=protocols), 3)
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    join(client, protocols=protocols[1:])
+
+
+# -- changes in steps
+
+
+def one_step(wire: Wire, arrived: Arrived) -> None:
+    """A turn that has time for one step."""
+    polls = iter((False, False))
+    wire.end(wire.broker.step([arrived], wire.now, lambda: next(polls, True)))
+
+
+def test_a_change_goes_on_when_the_client_has_gone() -> None:
+    client = with_topic()
+    wire = client.wire
+    names = tuple(f"g-{index}" for index in range(40))
+    for name in names:
+        commit(client, 1, group=name)
+    gone = wire.connect()
+    one_step(wire, gone.frame(DeleteGroupsRequest(groups_names=names), 2))
+    assert wire.broker.busy, "the request is under way"
+    wire.step(Closed(gone.id))
+    assert [name for name in names if committed(client, name) != -1] == []
+
+
+def test_an_answer_under_way_ends_when_the_client_has_gone() -> None:
+    client = with_topic()
+    wire = client.wire
+    gone = wire.connect()
+    one_step(wire, gone.frame(FindCoordinatorRequest(coordinator_keys=NAMES), 5))
+    assert wire.broker.busy, "the request is under way"
+    one_step(wire, Closed(gone.id))
+    assert not wire.broker.busy
+
+
+def test_members_leave_in_steps() -> None:
+    client = with_topic()
+    joined = stable(client)
+    strangers = tuple(MemberIdentity(member_id=f"stranger-{index}") for index in range(1_200))
+    members = (*strangers, MemberIdentity(member_id=joined.member_id))
+    left = client.ask(LeaveGroupRequest(group_id="g", members=members), 4)
+    assert [member.member_id for member in left.members] == [member.member_id for member in members]
+    assert {member.error_code for member in left.members[:-1]} == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert (left.error_code, left.members[-1].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert client.ask(DescribeGroupsRequest(groups=("g",)), 4).groups[0].members == ()
+
+
+def test_a_topic_that_goes_between_two_steps() -> None:
+    """Other clients delete topics between the steps of a request."""
+    client = with_topic()
+    wire, other = client.wire, client.wire.connect()
+    names = tuple(f"t-{index}" for index in range(50))
+    for name in names:
+        client.create_topic(name)
+    one_step(wire, client.frame(DeleteTopicsRequest(topic_names=names, timeout_ms=1), 5))
+    assert wire.broker.busy, "the request is under way"
+    gone = [topic for topic in names if topic in wire.broker.state.catalog.topics][-1]
+    wire.step(other.frame(DeleteTopicsRequest(topic_names=(gone,), timeout_ms=1), 5))
+    errors = {result.name: result.error_code for result in client.take().responses}
+    assert errors.pop(gone) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(errors.values()) == {ErrorCode.NONE}
+    assert other.take().responses[0].error_code == ErrorCode.NONE
