@@ -72,6 +72,8 @@ class RunningTarget:
     deferred: Deferred | None = None
     opened_ms: Millis | None = None
     """When a group that was empty got its first member."""
+    leaving: tuple[Millis, Millis] | None = None
+    """When the first and the last member left since the target was made."""
     newcomers: set[str] = field(default_factory=set)
     """Members that have not had their whole first target."""
     is_partial: bool = False

@@ -8,6 +8,7 @@ when a deadline is reached:
     assignment interval   at most one target an interval (N19)
     initial delay         the group was empty; more members may join
     rollout freeze        an operator wants no rebalance for a while
+    departure             a member has left; others may leave in the same moment (only where heartbeats are held)
 
 The target of a small group is made within the step. The target of a large group, or of an assignor that is not built in
 or needs the lag, is made outside the shard: `AssignmentAsked` asks for it, and the result arrives as an event. A change
@@ -38,6 +39,10 @@ AT_ONCE = 2_000
 """Members and partitions of a group whose target is made within the step; that takes some milliseconds."""
 ASIDE_MS = 60_000
 """How long a group does without an assignor that failed it."""
+LEAVING_MS, LEAVING_MAX_MS = 250, 1_000
+"""How long a target waits after a member has left, and at most after the first that left since the last target.
+Members of one process are closed one after the other, and librdkafka never ends a consumer that is destroyed without
+`close()` after an assignment has arrived for its rebalance callback (docs/decisions/0017)."""
 FREEZE = "rollout hold"
 GRADUAL = "gradual hand-over"
 NEED_LAG = frozenset(("lag",))
@@ -69,8 +74,12 @@ class Targets:
     def departs(self, group: ConsumerGroup, member_id: str, now: Millis, *, is_dead: bool) -> None:
         """Call it before the member is forgotten."""
         settings = self._consumers.settings(group)
+        target = self._consumers.of(group).target
+        if not is_dead and settings.heartbeat_hold_enable:
+            first_ms = now if target.leaving is None else target.leaving[0]
+            target.leaving = (first_ms, now)
         if is_dead and not settings.hold_dead_members and self.is_frozen(group, now):
-            self._consumers.of(group).target.freed.update(group.targets.get(member_id, ()))
+            target.freed.update(group.targets.get(member_id, ()))
 
     def bump(self, group: ConsumerGroup, now: Millis, why: str, member_id: str = "") -> None:
         """Raise the group epoch, and make a target for it as soon as possible."""
@@ -140,6 +149,9 @@ class Targets:
             waits["assignment interval"] = group.assigned_ms + settings.assignment_interval_ms
         if known.target.opened_ms is not None:
             waits["initial delay"] = known.target.opened_ms + settings.initial_rebalance_delay_ms
+        if known.target.leaving is not None:
+            first_ms, last_ms = known.target.leaving
+            waits["departure"] = min(last_ms + LEAVING_MS, first_ms + LEAVING_MAX_MS)
         if self.is_frozen(group, now) and not known.target.freed:
             waits[FREEZE] = settings.hold_until_timestamp_ms
         why = max(waits, key=lambda reason: waits[reason], default="")
@@ -218,7 +230,7 @@ class Targets:
         else:
             full = {m: _flat(result.get(m, {})) for m in group.members}
             known.target.assignor = name
-        known.target.opened_ms = None
+        known.target.opened_ms = known.target.leaving = None
         effective = self._effective(group, full, now)
         for member_id, target in effective.targets.items():
             if target != group.targets.get(member_id):
