@@ -228,7 +228,7 @@ class Config:
     group_consumer_heartbeat_hold_max_ms: int = _setting(
         4_500,
         "Longest time a consumer group heartbeat's answer is held; 0 never. It is never held longer than the answer's "
-        "interval less a tenth, or 500 ms if that is more",
+        "interval less a third (Java: less 100 ms)",
         low=0,
     )
     group_consumer_heartbeat_hold_enable: bool = _setting(

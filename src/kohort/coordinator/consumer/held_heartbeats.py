@@ -53,8 +53,9 @@ large group."""
 BUSY_FOR_MS = 20_000
 """How long a member stays busy after its last request. Clients that commit by themselves do so every 5 s."""
 
-MARGIN_MS, CLOSE_MARGIN_MS = 500, 100
-"""The rest of the interval after a hold: a tenth, at least MARGIN_MS, but half of a short interval."""
+SHORT_MS, CLOSE_MARGIN_MS = 1_500, 100
+"""The rest of the interval after a hold is a third, because a loaded client takes long to read an answer; of an
+interval below SHORT_MS it is half, and CLOSE_MARGIN_MS for CLOSE_CLIENTS."""
 
 
 class Holds:
@@ -90,7 +91,7 @@ class Holds:
         if told < BUSY_MS:
             return 0
         is_close = event.client.software_name in CLOSE_CLIENTS
-        margin = CLOSE_MARGIN_MS if is_close else max(min(MARGIN_MS, told // 2), told // 10)
+        margin = CLOSE_MARGIN_MS if is_close else told // (3 if told >= SHORT_MS else 2)
         return min(event.hold_ms, told - margin, settings.session_timeout_ms // 3)
 
     def time_for_classic(self, group: ConsumerGroup, member: RunningMember, now: Millis, allowed_ms: Millis) -> Millis:
