@@ -66,6 +66,18 @@ CONSUMER_BUGS = {
         ("consumer_emptied.txt",),
         (TARGETS, "target_epoch_value(group.epoch, group.assigned_ms)", "target_epoch_value(group.epoch, now)"),
     ),
+    "each departure makes a target": bug(
+        ("consumer_leave_together.txt",),
+        (TARGETS, "LEAVING_MS, LEAVING_MAX_MS = 250, 1_000", "LEAVING_MS, LEAVING_MAX_MS = 0, 0"),
+    ),
+    "departures delay a target for ever": bug(
+        ("consumer_leave_together.txt",),
+        (TARGETS, "min(last_ms + LEAVING_MS, first_ms + LEAVING_MAX_MS)", "last_ms + LEAVING_MS"),
+    ),
+    "a departure delays the target of a group without held heartbeats": bug(
+        ("consumer_leave_together.txt",),
+        (TARGETS, "if not is_dead and settings.heartbeat_hold_enable:", "if not is_dead:"),
+    ),
     "a member that repeats its join never gets partitions": bug(
         ("consumer_emptied.txt",), (HEARTBEAT, "elif request.member_epoch == 0 and has_nothing(before)", "elif False")
     ),

@@ -42,7 +42,7 @@ ASIDE_MS = 60_000
 LEAVING_MS, LEAVING_MAX_MS = 250, 1_000
 """How long a target waits after a member has left, and at most after the first that left since the last target.
 Members of one process are closed one after the other, and librdkafka never ends a consumer that is destroyed without
-`close()` after an assignment has arrived for its rebalance callback (docs/decisions/0017)."""
+`close()` after an assignment has arrived for its rebalance callback (docs/decisions/0013)."""
 FREEZE = "rollout hold"
 GRADUAL = "gradual hand-over"
 NEED_LAG = frozenset(("lag",))

@@ -77,7 +77,7 @@ class HeldBack(msgspec.Struct, omit_defaults=True):
     """Why the target of a consumer group, or a part of it, was delayed."""
 
     why: str
-    """"assignment interval", "initial delay", "gradual hand-over", "rollout hold"."""
+    """"assignment interval", "initial delay", "departure", "gradual hand-over", "rollout hold"."""
     after_ms: Millis = 0
     for_ms: Millis = 0
     """At most: from the first delay to the end of the last."""

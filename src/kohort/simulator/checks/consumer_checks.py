@@ -50,7 +50,8 @@ from kohort.wire.schemas.offset_commit import OffsetCommitRequest, OffsetCommitR
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 JOIN_HOLD_MS, MARGIN_MS = 500, 100
-"""The longest hold of a first heartbeat; the least rest of the interval when a later one is answered."""
+"""The longest hold of a first heartbeat; the least rest of the interval when a later one of a Java client, which all
+members here say they are, is answered."""
 
 OK = ErrorCode.NONE
 ELSEWHERE = (
