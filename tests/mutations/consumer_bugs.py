@@ -75,7 +75,7 @@ CONSUMER_BUGS = {
         (TARGETS, "min(last_ms + LEAVING_MS, first_ms + LEAVING_MAX_MS)", "last_ms + LEAVING_MS"),
     ),
     "a departure delays the target of a group without held heartbeats": bug(
-        ("consumer_leave_together.txt",),
+        ("consumer_leave_together.txt", "strict_consumer.txt"),
         (TARGETS, "if not is_dead and settings.heartbeat_hold_enable:", "if not is_dead:"),
     ),
     "a member that repeats its join never gets partitions": bug(

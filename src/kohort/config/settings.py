@@ -227,8 +227,8 @@ class Config:
     )
     group_consumer_heartbeat_hold_max_ms: int = _setting(
         4_500,
-        "Longest time a consumer group heartbeat's answer is held; 0 never. It is never held longer than the answer's "
-        "interval less a third (Java: less 100 ms)",
+        "Longest time a consumer group heartbeat's answer is held; 0 never. It is never held longer than two thirds of "
+        "the answer's interval (half of an interval below 1.5 s; a Java client's: all but 100 ms)",
         low=0,
     )
     group_consumer_heartbeat_hold_enable: bool = _setting(

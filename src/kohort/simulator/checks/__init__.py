@@ -9,6 +9,7 @@ consumer_checks  consumer groups: answers, deadlines, commits
 consumer_ledger  the durable records of consumer groups
 beliefs          which partitions members believe to own
 hold_checks      rollout freezes
+target_checks    targets of members that change their subscription or return
 reader_checks    fetches of members
 holders          leaderships and items: one holder at a time, growing tokens
 """

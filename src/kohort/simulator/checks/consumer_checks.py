@@ -9,6 +9,7 @@ between. The checks keep deadlines of their own: a session or a revocation may t
 | heartbeat 110 | never to a well-behaved client, even if answers are lost and requests duplicated |
 | heartbeat 25, 69, 82, 111, 81 | another member holds the place, or the journal has the reason of the removal |
 | a frozen group | takes nothing from its members |
+| a member that changes its subscription, or returns | raises the epoch, or has the target of its former id |
 | a held heartbeat | is answered within its limit, and at once when another request follows |
 | commit ok | its sender is a member, and has had the partition since the epoch of the request |
 | commit refused | not to an owner |
@@ -27,6 +28,7 @@ from kohort.simulator.checks.beliefs import Beliefs
 from kohort.simulator.checks.consumer_ledger import AWAY, MUST_GIVE_UP, Durable, Has, Partition, has_of
 from kohort.simulator.checks.hold_checks import held_until, taken_from
 from kohort.simulator.checks.ledger import Ledger
+from kohort.simulator.checks.target_checks import check_targets
 from kohort.simulator.plan import MIXED
 from kohort.simulator.world.network import Asked, Link
 from kohort.simulator.world.world import Millis, Violation, World
@@ -196,6 +198,8 @@ class ConsumerChecks:
                 for member_id in [m for m in times if m not in group.members]:
                     del times[member_id]
             self._check_late(facts, group, now, is_behind=broker.is_behind)
+            if not facts.ended:
+                check_targets(facts.before, group, facts.came, facts.reasons)
             holds = now < facts.held_until == held_until(broker, facts.name)
             if holds and (taken := taken_from(broker, facts.before, group)):
                 raise facts.broken("a freeze takes nothing from present members", taken)
