@@ -447,3 +447,11 @@ def test_a_topic_that_goes_between_two_steps() -> None:
     assert errors.pop(gone) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert set(errors.values()) == {ErrorCode.NONE}
     assert other.take().responses[0].error_code == ErrorCode.NONE
+
+
+def test_new_topics_cost_a_shard_without_patterns_little() -> None:
+    topics = tuple(CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES[:200])
+    few, many = (Wire(offsets_topic_num_partitions=shards) for shards in (5, 25))
+    request = CreateTopicsRequest(topics=topics), 7
+    cost = [wire.operations(wire.connect().frame(*request)) for wire in (few, many)]
+    assert (cost[1] - cost[0]) / 20 / len(topics) < 20, "instructions of a shard for each topic"

@@ -86,6 +86,9 @@ class PatternMatches:
 
     def change_topics(self, topics: Topics, names: Iterable[str] | None) -> list[str]:
         """Replace the topics. `names`: those that changed, if known. Returns the patterns that lost a topic."""
+        if not self._known:  # most shards: there are many, and a turn may create many topics
+            self._topics = topics
+            return []
         before, after = self._topics.by_name, topics.by_name
         touched = list(names) if names is not None else [*before, *after]
         created = tuple(dict.fromkeys(name for name in touched if name in after and name not in before))
