@@ -592,7 +592,6 @@ CATALOGUE: tuple[Client, ...] = (
         big_commits,
         prepare=Preparation.wide,
         connections=4,
-        unmet="offsets' metadata has no bound over all groups",
     ),
     Client("many-groups", "groups with one offset, as fast as it goes", many_groups, prepare=Preparation.small),
     Client(

@@ -31,6 +31,7 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.journal.journal import Journal
 from kohort.coordinator.journal.story import cut
+from kohort.coordinator.offsets.sizes import Total
 from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard, partition_for
@@ -77,6 +78,7 @@ class GroupShards:
         self._topics = topics
         self._turn = turn
         self._assignors = assignors
+        self._offsets = Total()
         self._told = Topics()
         """The topics that the shards know."""
 
@@ -84,6 +86,7 @@ class GroupShards:
         """A shard without state, for its log to be loaded."""
         shard = Shard(index, self._config, self._assignors)
         shard.running.total_bytes = self._held_bytes
+        shard.hard.total = self._offsets
         number = self.machines.add(shard)
         assert number == index, "shards come first"
         self.shards.append(shard)

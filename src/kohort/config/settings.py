@@ -156,8 +156,9 @@ class Config:
     )
     group_max_total_bytes: int = _setting(
         100_663_296,
-        "Bytes of the protocols and subscriptions of all groups' members; beyond it, joins that need more than 64 kB "
-        "more are refused. Default: a share of memory.max.bytes",
+        "Half of it bounds the bytes of the protocols and subscriptions of all groups' members; beyond it, joins that "
+        "need more than 64 kB more are refused. The other half bounds committed offsets with their metadata; beyond "
+        "it, commits that need more are refused. Default: a share of memory.max.bytes",
         low=1_048_576,
     )
     group_max_pending_members: int = _setting(

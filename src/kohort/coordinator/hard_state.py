@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kohort.coordinator.consumer.group import ConsumerFold
 from kohort.coordinator.events import Record
+from kohort.coordinator.offsets.sizes import GROUP_BYTES, OFFSET_BYTES, Total, text_bytes
 from kohort.coordinator.records import OffsetRecords, Place, parse
 from kohort.wire.schemas.group_records import (
     GenerationKey,
@@ -23,6 +24,10 @@ class HardState:
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
+        self.offset_bytes: dict[str, int] = {}
+        """The size of each group's offsets (offsets/sizes.py). Derived from `offsets`."""
+        self.total = Total()
+        """The sum of these sizes. The shards of a server share it."""
         self.consumers = ConsumerFold()
         self.generations: dict[str, int] = {}
         """The highest generation that a group of this name ever announced; kept after the group is deleted. The last
@@ -36,11 +41,11 @@ class HardState:
     __hash__ = None  # type: ignore[assignment]
 
     def _parts(self) -> tuple[object, ...]:
-        return self.groups, self.offsets, self.consumers, self.generations, self.forgotten
+        return self.groups, self.offsets, self.offset_bytes, self.consumers, self.generations, self.forgotten
 
     def apply(self, record: Record | OffsetRecords) -> None:
         if isinstance(record, OffsetRecords):
-            self.offsets.setdefault(record.group, {}).update(zip(record.places, record.values, strict=True))
+            self._apply_offsets(record)
             return
         parsed = record.parsed or parse(record)
         if parsed is None:
@@ -63,13 +68,44 @@ class HardState:
             case _:
                 self.consumers.apply(key, value)
 
+    def _apply_offsets(self, records: OffsetRecords) -> None:
+        group = records.group
+        offsets = self.offsets.setdefault(group, {})
+        count = len(offsets)
+        growth = records.metadata_bytes
+        held = self.offset_bytes.get(group)
+        if held is None:
+            growth += GROUP_BYTES + text_bytes(group)
+        elif growth or held != GROUP_BYTES + text_bytes(group) + count * OFFSET_BYTES:  # there is metadata
+            formers = map(offsets.get, records.places)
+            growth -= sum(text_bytes(former.metadata) for former in formers if former is not None)
+        offsets.update(zip(records.places, records.values, strict=True))
+        growth += (len(offsets) - count) * OFFSET_BYTES
+        if growth:
+            self._grow(group, growth)
+
     def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        place = (key.topic, key.partition)
+        group, place = key.group, (key.topic, key.partition)
+        offsets = self.offsets.get(group)
+        if offsets is None:
+            if value is None:
+                return
+            offsets = self.offsets[group] = {}
+            self._grow(group, GROUP_BYTES + text_bytes(group))
+        former = offsets.get(place)
         if value is not None:
-            self.offsets.setdefault(key.group, {})[place] = value
-            return
-        offsets = self.offsets.get(key.group)
-        if offsets is not None:
-            offsets.pop(place, None)
+            offsets[place] = value
+            growth = text_bytes(value.metadata)
+            growth -= text_bytes(former.metadata) if former is not None else -OFFSET_BYTES
+            if growth:
+                self._grow(group, growth)
+        elif former is not None:
+            del offsets[place]
+            self._grow(group, -OFFSET_BYTES - text_bytes(former.metadata))
             if not offsets:
-                del self.offsets[key.group]
+                del self.offsets[group]
+                self.total.bytes -= self.offset_bytes.pop(group)
+
+    def _grow(self, group: str, growth: int) -> None:
+        self.offset_bytes[group] = self.offset_bytes.get(group, 0) + growth
+        self.total.bytes += growth

@@ -12,6 +12,7 @@ from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import Reconciliation, TopicPartition
 from kohort.coordinator.consumer.soft_state import RunningConsumers
 from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.offsets.sizes import group_bytes
 from kohort.coordinator.soft_state import Running
 
 
@@ -30,6 +31,8 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
         _check_consumers(consumers)
         if serving:
             _check_consumer_deadlines(running, consuming, consumers)
+    sizes = {group_id: group_bytes(group_id, offsets) for group_id, offsets in hard.offsets.items()}
+    assert hard.offset_bytes == sizes, f"counts bytes of offsets {hard.offset_bytes}, but {sizes}"
     consuming.check()
     for topic in {topic for consumers in hard.consumers.groups.values() for topic in consumers.subscribers}:
         found = [group_id for group_id, consumers in hard.consumers.groups.items() if topic in consumers.subscribers]

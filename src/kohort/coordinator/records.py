@@ -96,6 +96,8 @@ class OffsetRecords(msgspec.Struct, frozen=True, gc=False):
     values: Sequence[OffsetCommitValue]
     encoded: bytes
     """All records, encoded as in a record batch that contains only them."""
+    metadata_bytes: int
+    """The size of all metadata (offsets/sizes.py)."""
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:

@@ -58,8 +58,9 @@ class Running:
         )
 
     def has_room(self, more: int, limit: int) -> bool:
-        """True if a member may bring this many bytes more: few always, many up to the limit over all groups."""
-        return more <= LARGE_MEMBER or self.total_bytes() + more <= limit
+        """True if a member may bring this many bytes more: few always, many up to half of the limit over all
+        groups. The other half is for offsets."""
+        return more <= LARGE_MEMBER or self.total_bytes() + more <= limit // 2
 
     # -- deadlines
 

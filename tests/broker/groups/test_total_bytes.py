@@ -35,7 +35,7 @@ def beat(group: str, names: tuple[str, ...]) -> ConsumerGroupHeartbeatRequest:
 
 
 def test_large_members_of_many_groups_are_refused_and_small_ones_never() -> None:
-    wire = Wire(group_max_total_bytes=4 * MIB)
+    wire = Wire(group_max_total_bytes=8 * MIB)
     for i in range(5):
         wire.connect().send(join(f"large-{i}", 900_000), 3)
     held = sum(shard.running.held_bytes for shard in wire.broker.state.shards)

@@ -20,6 +20,7 @@ from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Reco
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.offsets.sizes import Room
 from kohort.coordinator.records import Place, generation_record, offset_record
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.soft_state import Key, Running
@@ -87,6 +88,7 @@ class Offsets:
         self._found(request.group_id)
         fence = self._fence(request)
         limit = self._config.offset_metadata_max_bytes
+        room = self._room_of(request.group_id)
         topics = []
         for topic in request.topics:
             results = []
@@ -96,6 +98,10 @@ class Offsets:
                     refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     refused = fence((topic.topic_id, asked.partition_index))
+                if not refused and room.refuses(topic.name, asked.partition_index, metadata):
+                    # Clients know both errors: the commit fails, and the member goes on.
+                    too_large, no_room = ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                    refused = too_large if metadata else no_room
                 if not refused:
                     value = OffsetCommitValue(
                         offset=asked.committed_offset,
@@ -112,6 +118,9 @@ class Offsets:
             )
         return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
 
+    def _room_of(self, group_id: str) -> Room:
+        return Room(self._hard, group_id, self._config.group_max_total_bytes)
+
     def _found(self, group_id: str) -> None:
         """Like Kafka, keep a group for offsets without members, until a sweep finds neither."""
         is_new = group_id not in self._running.groups and group_id not in self._hard.consumers.groups
@@ -127,6 +136,8 @@ class Offsets:
             fence = self._fence(request)
             if any(fence(partition) for partition in commit.fenced):
                 return None
+        if not commit.fits(self._room_of(request.group_id)):
+            return None
         key, session_ms = self._session_of(request)
         if key is None:
             return SteadyAnswer(0, Deadline(0), 0)  # a deadline that nothing waits for

@@ -1,0 +1,78 @@
+"""The size of the committed offsets, and how much a commit may add to it.
+
+The sizes are counted where records are applied, so a replay of the log counts the same. Half of `group.max.total.bytes`
+is for the offsets of all groups, over all shards; the other half is for members. The last quarter of the offsets' half
+is left for offsets with short metadata, as most consumers commit them. A commit that adds nothing is never refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kohort.wire.schemas.group_records import OffsetCommitValue
+
+if TYPE_CHECKING:
+    from kohort.coordinator.hard_state import HardState
+    from kohort.coordinator.records import Place
+
+GROUP_BYTES = 512
+"""Counted for each group with offsets, besides its name."""
+OFFSET_BYTES = 256
+"""Counted for each offset, besides its metadata."""
+SHORT = 64
+"""Bytes of metadata that may use the last quarter."""
+WIDEST = 4
+"""Bytes of a character in memory, at most."""
+
+
+def text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else WIDEST * len(text)
+
+
+def group_bytes(group_id: str, offsets: Mapping[Place, OffsetCommitValue]) -> int:
+    """The size of a group's offsets, counted anew."""
+    metadata = sum(text_bytes(value.metadata) for value in offsets.values())
+    return GROUP_BYTES + text_bytes(group_id) + OFFSET_BYTES * len(offsets) + metadata
+
+
+class Total:
+    """Bytes of all groups' offsets, over all shards that share it."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class Room:
+    """How much a commit may add to a group's offsets. Made for one commit, before any of its records is applied."""
+
+    __slots__ = ("_left", "_most", "_offsets", "_reserve")
+
+    def __init__(self, hard: HardState, group_id: str, limit: int) -> None:
+        half = limit // 2
+        held = hard.offset_bytes.get(group_id, 0)
+        self._reserve = half // 4
+        self._left = half - self._reserve - hard.total.bytes
+        self._offsets = hard.offsets.get(group_id)
+        # What the commit adds if no partition of it has an offset. An exact count is made only where this is too much.
+        self._most = 0 if held else GROUP_BYTES + text_bytes(group_id)
+
+    def refuses(self, topic: str, partition: int, metadata: str) -> bool:
+        """True if there is no room for this offset. If there is room, the offset counts for those that follow."""
+        size = text_bytes(metadata)
+        more = OFFSET_BYTES + size
+        self._most += more
+        if self._most <= self._left:
+            return False
+        left = self._left + self._reserve if size <= SHORT else self._left
+        former = self._offsets.get((topic, partition)) if self._offsets is not None else None
+        if former is not None:
+            held = OFFSET_BYTES + text_bytes(former.metadata)
+            more -= held
+            self._most -= held
+        if more <= 0 or self._most <= left:
+            return False
+        self._most -= more
+        return True
