@@ -28,6 +28,8 @@ class HardState:
         """The size of each group's offsets (offsets/sizes.py). Derived from `offsets`."""
         self.total = Total()
         """The sum of these sizes. The shards of a server share it."""
+        self.metadata_changes = 0
+        """Raised by a record that adds or removes an offset or changes its metadata."""
         self.consumers = ConsumerFold()
         self.generations: dict[str, int] = {}
         """The highest generation that a group of this name ever announced; kept after the group is deleted. The last
@@ -69,20 +71,26 @@ class HardState:
                 self.consumers.apply(key, value)
 
     def _apply_offsets(self, records: OffsetRecords) -> None:
-        group = records.group
-        offsets = self.offsets.setdefault(group, {})
-        count = len(offsets)
-        growth = records.metadata_bytes
-        held = self.offset_bytes.get(group)
-        if held is None:
-            growth += GROUP_BYTES + text_bytes(group)
-        elif growth or held != GROUP_BYTES + text_bytes(group) + count * OFFSET_BYTES:  # there is metadata
-            formers = map(offsets.get, records.places)
-            growth -= sum(text_bytes(former.metadata) for former in formers if former is not None)
-        offsets.update(zip(records.places, records.values, strict=True))
-        growth += (len(offsets) - count) * OFFSET_BYTES
-        if growth:
-            self._grow(group, growth)
+        counted = records.counted
+        if counted.at != self.metadata_changes:
+            self._count(records)
+            counted.at = self.metadata_changes
+        self.offsets.setdefault(records.group, {}).update(zip(records.places, records.values, strict=True))
+
+    def _count(self, records: OffsetRecords) -> None:
+        offsets = self.offsets.get(records.group)
+        if offsets is None:
+            offsets = {}
+            self._grow(records.group, GROUP_BYTES + text_bytes(records.group))
+        growth, is_changed = 0, False
+        for place, value in dict(zip(records.places, records.values, strict=True)).items():
+            former = offsets.get(place)
+            if former is None or former.metadata != value.metadata:
+                is_changed = True
+                growth += text_bytes(value.metadata)
+                growth -= text_bytes(former.metadata) if former is not None else -OFFSET_BYTES
+        if is_changed:
+            self._grow(records.group, growth)
 
     def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         group, place = key.group, (key.topic, key.partition)
@@ -95,10 +103,10 @@ class HardState:
         former = offsets.get(place)
         if value is not None:
             offsets[place] = value
-            growth = text_bytes(value.metadata)
-            growth -= text_bytes(former.metadata) if former is not None else -OFFSET_BYTES
-            if growth:
-                self._grow(group, growth)
+            if former is None:
+                self._grow(group, OFFSET_BYTES + text_bytes(value.metadata))
+            elif former.metadata != value.metadata:
+                self._grow(group, text_bytes(value.metadata) - text_bytes(former.metadata))
         elif former is not None:
             del offsets[place]
             self._grow(group, -OFFSET_BYTES - text_bytes(former.metadata))
@@ -109,3 +117,4 @@ class HardState:
     def _grow(self, group: str, growth: int) -> None:
         self.offset_bytes[group] = self.offset_bytes.get(group, 0) + growth
         self.total.bytes += growth
+        self.metadata_changes += 1

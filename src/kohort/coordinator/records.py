@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kohort.coordinator.events import Record
+from kohort.coordinator.offsets.sizes import Counted
 from kohort.wire.codec import decode, encode
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schema import schema_of
@@ -96,8 +97,7 @@ class OffsetRecords(msgspec.Struct, frozen=True, gc=False):
     values: Sequence[OffsetCommitValue]
     encoded: bytes
     """All records, encoded as in a record batch that contains only them."""
-    metadata_bytes: int
-    """The size of all metadata (offsets/sizes.py)."""
+    counted: Counted
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:

@@ -115,3 +115,17 @@ def test_repeated_commits_count_as_others_do(metadata: str) -> None:
     commit(client, "g", metadata, 10, 9)
     assert client.wire.broker.repeats.commits.in_vain(client.id) == 0, "it was repeated"
     total(client.wire)
+
+
+def test_a_partition_that_a_commit_names_twice_counts_once() -> None:
+    client = with_topic(PARTITIONS)
+    other = client.wire.connect()
+    for offset in range(6):
+        partitions = tuple(
+            OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
+            for metadata in ("short", "longer")
+        )
+        topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),)
+        client.ask(OffsetCommitRequest(group_id="g", topics=topics), 7)
+        total(client.wire)
+        commit(other, "g", "other", 2)

@@ -88,7 +88,7 @@ class Offsets:
         self._found(request.group_id)
         fence = self._fence(request)
         limit = self._config.offset_metadata_max_bytes
-        room = self._room_of(request.group_id)
+        room = self._room_of(request.group_id, sum(len(topic.partitions) for topic in request.topics))
         topics = []
         for topic in request.topics:
             results = []
@@ -98,7 +98,7 @@ class Offsets:
                     refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     refused = fence((topic.topic_id, asked.partition_index))
-                if not refused and room.refuses(topic.name, asked.partition_index, metadata):
+                if room is not None and not refused and room.refuses(topic.name, asked.partition_index, metadata):
                     # Clients know both errors: the commit fails, and the member goes on.
                     too_large, no_room = ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE
                     refused = too_large if metadata else no_room
@@ -118,8 +118,11 @@ class Offsets:
             )
         return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
 
-    def _room_of(self, group_id: str) -> Room:
-        return Room(self._hard, group_id, self._config.group_max_total_bytes)
+    def _room_of(self, group_id: str, count: int) -> Room | None:
+        """None if there is room for any commit of this number of partitions."""
+        limit, longest = self._config.group_max_total_bytes, self._config.offset_metadata_max_bytes
+        is_needed = Room.is_needed(self._hard.total.bytes, group_id, count, longest, limit)
+        return Room(self._hard, group_id, limit) if is_needed else None
 
     def _found(self, group_id: str) -> None:
         """Like Kafka, keep a group for offsets without members, until a sweep finds neither."""
@@ -136,7 +139,8 @@ class Offsets:
             fence = self._fence(request)
             if any(fence(partition) for partition in commit.fenced):
                 return None
-        if not commit.fits(self._room_of(request.group_id)):
+        room = self._room_of(request.group_id, len(commit.places))
+        if room is not None and not commit.fits(room):
             return None
         key, session_ms = self._session_of(request)
         if key is None:

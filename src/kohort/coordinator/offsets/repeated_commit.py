@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kohort.coordinator.consumer.reconciliation import TopicPartition
 from kohort.coordinator.events import Millis
-from kohort.coordinator.offsets.sizes import Room, text_bytes
+from kohort.coordinator.offsets.sizes import Counted, Room
 from kohort.coordinator.records import OffsetRecords, offset_record
 from kohort.wire.records import NewRecord, encode_record
 from kohort.wire.schemas.group_records import OffsetCommitValue
@@ -21,7 +21,7 @@ class RepeatedCommit:
     """`request`: a commit that was accepted as a whole. It has topic names and no retention time. `topic_ids`: the ids
     to write, one for each topic."""
 
-    __slots__ = ("_constants", "_encoding", "fenced", "group_id", "metadata_bytes", "places", "request", "version")
+    __slots__ = ("_constants", "_counted", "_encoding", "fenced", "group_id", "places", "request", "version")
 
     def __init__(self, request: OffsetCommitRequest, version: int, topic_ids: Sequence[bytes]) -> None:
         self.request = request
@@ -40,14 +40,14 @@ class RepeatedCommit:
             (partition.committed_leader_epoch, partition.committed_metadata or "", topic_id)
             for _, topic_id, partition in asked
         )
-        self.metadata_bytes = sum(text_bytes(metadata) for _, metadata, _ in self._constants)
+        self._counted = Counted()
         self._encoding = Skeleton(*(self._encoded([number] * len(asked), number) for number in (0, -1)))
 
     def records(self, offsets: Sequence[int], now: Millis) -> OffsetRecords:
         numbers = [now] * (2 * len(offsets))
         numbers[::2] = offsets
         values, encoded = self._values(offsets, now), self._encoding.fill(numbers)
-        return OffsetRecords(self.group_id, self.places, values, encoded, self.metadata_bytes)
+        return OffsetRecords(self.group_id, self.places, values, encoded, self._counted)
 
     def fits(self, room: Room) -> bool:
         """True if there is room for all its offsets."""

@@ -45,6 +45,16 @@ class Total:
         self.bytes = 0
 
 
+class Counted:
+    """When the sizes of a commit that repeats were counted."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = -1
+        """`HardState.metadata_changes` when it was counted last."""
+
+
 class Room:
     """How much a commit may add to a group's offsets. Made for one commit, before any of its records is applied."""
 
@@ -58,6 +68,12 @@ class Room:
         self._offsets = hard.offsets.get(group_id)
         # What the commit adds if no partition of it has an offset. An exact count is made only where this is too much.
         self._most = 0 if held else GROUP_BYTES + text_bytes(group_id)
+
+    @staticmethod
+    def is_needed(total: int, group_id: str, count: int, longest: int, limit: int) -> bool:
+        """False if this number of offsets, with metadata of up to `longest` characters, fits in any case."""
+        most = GROUP_BYTES + WIDEST * len(group_id) + count * (OFFSET_BYTES + WIDEST * longest)
+        return total + most > limit // 2 - limit // 8
 
     def refuses(self, topic: str, partition: int, metadata: str) -> bool:
         """True if there is no room for this offset. If there is room, the offset counts for those that follow."""
