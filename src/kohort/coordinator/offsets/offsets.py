@@ -121,8 +121,9 @@ class Offsets:
     def _room_of(self, group_id: str, count: int) -> Room | None:
         """None if there is room for any commit of this number of partitions."""
         limit, longest = self._config.group_max_total_bytes, self._config.offset_metadata_max_bytes
-        is_needed = Room.is_needed(self._hard.total.bytes, group_id, count, longest, limit)
-        return Room(self._hard, group_id, limit) if is_needed else None
+        total = self._hard.total.bytes
+        is_needed = Room.is_needed(total, group_id, count, longest, limit)
+        return Room(total, group_id, self._hard.offsets.get(group_id), limit) if is_needed else None
 
     def _found(self, group_id: str) -> None:
         """Like Kafka, keep a group for offsets without members, until a sweep finds neither."""

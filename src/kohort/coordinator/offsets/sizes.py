@@ -8,14 +8,11 @@ is left for offsets with short metadata, as most consumers commit them. A commit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kohort.wire.schemas.group_records import OffsetCommitValue
 
-if TYPE_CHECKING:
-    from kohort.coordinator.hard_state import HardState
-    from kohort.coordinator.records import Place
-
+Offsets = Mapping[tuple[str, int], OffsetCommitValue]
+"""A group's offsets, by topic name and partition."""
 GROUP_BYTES = 512
 """Counted for each group with offsets, besides its name."""
 OFFSET_BYTES = 256
@@ -30,7 +27,7 @@ def text_bytes(text: str) -> int:
     return len(text) if text.isascii() else WIDEST * len(text)
 
 
-def group_bytes(group_id: str, offsets: Mapping[Place, OffsetCommitValue]) -> int:
+def group_bytes(group_id: str, offsets: Offsets) -> int:
     """The size of a group's offsets, counted anew."""
     metadata = sum(text_bytes(value.metadata) for value in offsets.values())
     return GROUP_BYTES + text_bytes(group_id) + OFFSET_BYTES * len(offsets) + metadata
@@ -60,14 +57,13 @@ class Room:
 
     __slots__ = ("_left", "_most", "_offsets", "_reserve")
 
-    def __init__(self, hard: HardState, group_id: str, limit: int) -> None:
+    def __init__(self, total: int, group_id: str, offsets: Offsets | None, limit: int) -> None:
         half = limit // 2
-        held = hard.offset_bytes.get(group_id, 0)
         self._reserve = half // 4
-        self._left = half - self._reserve - hard.total.bytes
-        self._offsets = hard.offsets.get(group_id)
+        self._left = half - self._reserve - total
+        self._offsets = offsets
         # What the commit adds if no partition of it has an offset. An exact count is made only where this is too much.
-        self._most = 0 if held else GROUP_BYTES + text_bytes(group_id)
+        self._most = 0 if offsets else GROUP_BYTES + text_bytes(group_id)
 
     @staticmethod
     def is_needed(total: int, group_id: str, count: int, longest: int, limit: int) -> bool:
