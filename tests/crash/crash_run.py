@@ -216,7 +216,7 @@ class Run:
         silence = self._server.ready_at - self._heard_at
         kept = kind != "member" and silence <= KEPT_SILENCE_S and all(v.is_shared_out() for v in before.values())
         if kept:
-            kept = self._check_kept(cycle, before, settled, outage)
+            kept = self._check_kept(cycle, before, after, settled, outage)
         self.figures.kinds[kind] += 1
         self.figures.settled.setdefault("kept" if kept else kind, []).append(took)
         if cycle % 10 == 9:
@@ -347,12 +347,19 @@ class Run:
         return sent
 
     def _check_kept(
-        self, cycle: int, before: dict[str, GroupView], settled: dict[str, GroupView], outage: float
+        self,
+        cycle: int,
+        before: dict[str, GroupView],
+        killed: dict[str, GroupView],
+        settled: dict[str, GroupView],
+        outage: float,
     ) -> bool:
         """False if a group was late, so that nothing is known of its members."""
         late = self.figures.late.copy()
         for name, view in before.items():
-            if max(member["silence_s"] for member in settled[name].members.values()) > KEPT_SILENCE_S:
+            heard_at = min(member["heard_at"] for member in killed[name].members.values())
+            silences = [member["silence_s"] for member in settled[name].members.values()]
+            if max(self._server.ready_at - heard_at, *silences) > KEPT_SILENCE_S:
                 self.figures.late[name] += len(view.members)
                 continue
             if view.shares() != settled[name].shares():

@@ -40,6 +40,11 @@ class Member:
         self.silence_s = 0.0
         """The longest time between two acknowledged commits, since the server was killed last."""
         self._answered_at = time.monotonic()
+        self.heard_at = 0.0
+        """When the last commit that was acknowledged was sent. Heartbeats that were sent before it have been answered,
+        too, because the answers of a connection come in turn."""
+        self._sent_at: dict[tuple[int, int], float] = {}
+        """Of the commits under way, by partition and offset."""
         self.errors: Counter[str] = Counter()
         self.violations: list[str] = []
         self._turn = 0
@@ -99,7 +104,9 @@ class Member:
         for partition in partitions:
             place = self.places[partition.partition]
             failure = error or partition.error
+            sent_at = self._sent_at.pop((partition.partition, partition.offset), 0.0)
             if failure is None:
+                self.heard_at = max(self.heard_at, sent_at)
                 place.acknowledged(partition.offset)
                 self.acks += 1
             else:
@@ -134,6 +141,7 @@ class Member:
         for place in self.places.values():
             for offset in list(place.open):
                 place.failed(offset)
+        self._sent_at.clear()
         self.consumer = self._subscribed()
 
     def read_committed(self) -> None:
@@ -170,6 +178,7 @@ class Member:
             partition = ready[self._turn % len(ready)]
             place = self.places[partition]
             offset = place.next()
+            self._sent_at[partition, offset] = time.monotonic()
             try:
                 self.consumer.commit(offsets=[TopicPartition(self.topic, partition, offset)], asynchronous=True)
             except KafkaException as error:
@@ -200,6 +209,7 @@ class Member:
             "revokes": self.revokes,
             "acks": self.acks,
             "silence_s": self.silence_s,
+            "heard_at": self.heard_at,
             "fatals": self.fatals,
             "errors": self.errors,
             "violations": self.violations,
