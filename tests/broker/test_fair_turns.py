@@ -7,6 +7,7 @@ from typing import Any
 from group_driver import heartbeat_request, stable
 from wire_driver import Connection, Wire, batch, produce_request, with_topic
 
+from kohort.broker.ready import REPEATS
 from kohort.broker.turn import Closed, Send, Turn, Unread
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -61,6 +62,19 @@ def test_repeated_requests_that_wait_need_no_handler() -> None:
     assert short_turn(wire, requests=1) == [member]
     assert member.take().error_code == 0
     assert wire.broker._last_request_id == handled + 1, "that of the other connection"
+
+
+def test_several_repeated_requests_are_one_share() -> None:
+    wire = Wire()
+    member, busy = wire.connect(), wire.connect()
+    joined = stable(member)
+    for _ in range(3):  # the answer is kept
+        member.send(heartbeat_request(joined), 3)
+        assert member.take().error_code == 0
+    beats = [member.frame(heartbeat_request(joined), 3) for _ in range(REPEATS + 2)]
+    assert short_turn(wire, busy.frame(*ASK), *beats, busy.frame(*ASK), requests=1) == [busy]
+    assert short_turn(wire, requests=2) == [*[member] * REPEATS, busy]
+    assert short_turn(wire, member.frame(*ASK), requests=1) == [member, member, member], "then one that needs a handler"
 
 
 def test_requests_for_a_later_turn_are_told_from_parked_ones() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, Millis, MoveGroup, Opened, Shutdown, Turn
+from kohort.broker.turn import Arrived, ConnectionId, Frame, Millis, MoveGroup, Opened, Shutdown, Turn
 from kohort.broker.turn_schedule import LOOK_MS, PAUSE_MS, TurnSchedule
 from kohort.coordinator.events import ServerPaused
 from kohort.storage.protocol import CreateLog, LogKey
@@ -96,15 +96,18 @@ def test_controls_come_before_what_arrived_and_a_shutdown_comes_last(scene: Scen
     assert scene.arrived == [[move, READ, shutdown]]
 
 
-def test_an_immediate_turn_waits_only_for_earlier_requests(scene: Scene) -> None:
-    schedule = scene.schedule
+def test_an_answer_without_a_turn_waits_only_for_earlier_requests_of_its_connection(scene: Scene) -> None:
+    schedule, other = scene.schedule, ConnectionId(2)
     assert schedule.at_once(HERE, b"beat", 0) == ANSWER
-    schedule.arrive(Opened(ConnectionId(2), 1, "127.0.0.1"))
-    assert schedule.at_once(HERE, b"beat", 0) == ANSWER, "nobody waits for a new connection"
-    schedule.arrive(Closed(ConnectionId(2)))
-    assert schedule.at_once(HERE, b"beat", 0) == (b"", 0)
+    schedule.arrive(Opened(other, 1, "127.0.0.1"))
+    schedule.arrive(Frame(other, b"join"))
+    schedule.wake()
+    assert schedule.at_once(HERE, b"beat", 0) == ANSWER, "others' requests do not come before"
+    assert schedule.at_once(other, b"beat", 0) == (b"", 0)
     schedule.arrive(WRITE)
+    assert schedule.at_once(HERE, b"beat", 0) == (b"", 0)
     scene.begin()
+    assert schedule.at_once(other, b"beat", 0) == (b"", 0), "a turn is under way"
     assert schedule.at_once(HERE, b"beat", 0) == (b"", 0), "a turn is under way"
     schedule.committed()
     assert schedule.at_once(HERE, b"beat", 0) == ANSWER

@@ -45,7 +45,7 @@ from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, Node
-from kohort.broker.ready import STEPS, Ready, never
+from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
 from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import replay, write_first_records
@@ -185,15 +185,13 @@ class Broker:
             self._upkeep.step(now)
             self._settle()
         write_journal(state)
-        releases = tuple(self._releases)
-        self._releases.clear()
+        releases, self._releases = tuple(self._releases), []
         return state.end_turn(releases)
 
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
         """Answer the requests that `data` (frames with their lengths) begins with, as long as answering is all that
-        they need. Returns the answers, and the size of these requests in bytes.
-
-        Call this only while no turn is under way and nothing waits for one."""
+        they need. Returns the answers, and the size of these requests in bytes. Call this only while no turn is under
+        way, and no frame of the connection waits for one."""
         connection = self._connections.get(connection_id)
         if connection is None or connection.closing or connection.is_occupied:
             return NOTHING
@@ -284,9 +282,8 @@ class Broker:
             self._settle()
 
     def _serve_last_leaves(self, connection: Connection, waiting: list[bytes]) -> None:
-        """Handle the LeaveGroup requests of a closed connection. A client that closes while it joins sends a
-        LeaveGroup behind its JoinGroup. If that LeaveGroup were dropped, the member would delay the others until its
-        session ends. The answers are dropped."""
+        """Handle the LeaveGroup requests of a closed connection, and drop the answers. A client that closes while it
+        joins sends one behind its JoinGroup. Without it, the member would delay the others until its session ends."""
         for frame in waiting:
             if int.from_bytes(frame[:2], "big") == LEAVE_GROUP.key and connection.parked is None and not self._stopping:
                 self._handle(connection, frame)
@@ -307,7 +304,7 @@ class Broker:
 
     # -- one request
 
-    def _serve(self, connection: Connection, frame: bytes) -> None:
+    def _serve(self, connection: Connection, frame: bytes) -> bool:
         answer = b"" if connection.closing else self.repeats.answer(connection, frame)
         if answer:
             self._emit(Send(connection.id, answer), len(answer))
@@ -315,6 +312,7 @@ class Broker:
             self._handle(connection, frame)
             self._settle()
         self._ready.put(connection)
+        return bool(answer)
 
     def _handle(self, connection: Connection, frame: bytes) -> None:
         found = decoded(frame, self._most_bytes)
@@ -439,7 +437,7 @@ class Broker:
             self._ready.put_deadlines()
 
     def _serve_ready(self) -> None:
-        """One request of each connection in the queue, round after round, within the turn's budget."""
+        """A share of each connection in the queue, round after round, within the turn's budget."""
         while self._ready and not self._ready.is_over():
             connection = self._ready.take()
             if connection is None:
@@ -450,7 +448,9 @@ class Broker:
                     self._settle()
                     self._ready.put(connection)
                 else:
-                    self._serve(connection, connection.backlog.popleft())
+                    left = REPEATS
+                    while self._serve(connection, connection.backlog.popleft()) and connection.can_go_on and left > 1:
+                        left -= 1
 
     def _release(self, request_id: events.RequestId, body: Any) -> None:
         parked = self._parked.pop(request_id, None)

@@ -1,7 +1,7 @@
 """The queue of connections that have something to handle, and the budget of a turn.
 
-Connections take turns: one request of each, round after round. A turn takes from the queue until its budget of time or
-of answer bytes is used up; the next turn goes on.
+Connections take turns: one request of each, or up to `REPEATS` that need no handler, round after round. A turn takes
+from the queue until its budget of time or of answer bytes is used up; the next turn goes on.
 
 Connections whose answers are made in steps wait in a queue of their own. They get some steps when nothing else waits,
 and after every `REQUESTS_BETWEEN` requests of others: fifty long answers do not delay a heartbeat, and come to an end
@@ -21,6 +21,9 @@ from kohort.broker.connection import Connection
 TURN_ANSWER_BYTES = 8_388_608
 """A turn handles no more requests once its answers are larger than this."""
 
+REPEATS = 16
+"""Requests of a connection that are answered one after the other if they need no handler. They are cheap, and one at a
+time, a client that has several under way would never catch up: each answer brings the next request."""
 STEPS = 32
 """Steps of a long answer before other connections are served."""
 REQUESTS_BETWEEN = 16

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kohort.broker.turn import Arrived, ConnectionId, Millis, Opened, Turn
+from kohort.broker.turn import Arrived, ConnectionId, Frame, Millis, Turn
 from kohort.coordinator.events import ServerPaused
 
 PAUSE_MS = 500
@@ -91,8 +91,8 @@ class TurnSchedule:
         self._observers = tuple(observers)
         self._arrived: list[Arrived] = []
         self._due = False
-        self._awaited = False
-        """Somebody waits for the turn that is due, and comes before what arrives from now on."""
+        self._behind: set[ConnectionId] = set()
+        """Connections whose requests wait for the turn that is due. What they send from now on comes after these."""
         self._under_way: Turn | None = None
         self._running = False
         """A turn is under way."""
@@ -111,24 +111,26 @@ class TurnSchedule:
 
     def arrive(self, event: Arrived) -> None:
         self._arrived.append(event)
-        # Nobody waits for a new connection to be handled. While a thousand of them come, a turn is due all the time.
-        if not isinstance(event, Opened):
-            self._awaited = True
+        if isinstance(event, Frame):
+            self._behind.add(event.connection)
         if not self._due:
-            self._plan()
+            self.wake()
 
     def at_once(self, connection: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]:
         """Answers to requests that need no turn, and how many bytes of `data` these requests are.
 
-        None while a turn is under way or an awaited one is due: what came before is answered before."""
-        if self._awaited or self._running or self._stopped or now > self._late_after:
+        None while a turn is under way, or if earlier requests of this connection wait. Requests of others may wait: a
+        server that is busy answers heartbeats as cheaply as an idle one, so what waits does not grow."""
+        if self._running or connection in self._behind or self._stopped or now > self._late_after:
             return b"", 0
         return self._broker.at_once(connection, data, now)
 
     def wake(self) -> None:
         """Begin a turn as soon as the one under way is over."""
-        self._awaited = True
-        self._plan()
+        if not self._due and not self._stopped:
+            self._due = True
+            if not self._running:
+                self._edge.begin_soon()
 
     def is_late(self, now: Millis) -> bool:
         """True if there was a pause that no turn has handled."""
@@ -156,17 +158,12 @@ class TurnSchedule:
             why = f"a commit took {(now - self._late_after + PAUSE_MS) / 1000:.1f} s"
         return ServerPaused(now - self._late_after, why)
 
-    def _plan(self) -> None:
-        if not self._due and not self._stopped:
-            self._due = True
-            if not self._running:
-                self._edge.begin_soon()
-
     def begin(self, now: Millis, first: Sequence[Arrived] = (), last: Sequence[Arrived] = ()) -> None:
         """Begin the turn that is due, with `first` before and `last` after what has arrived."""
         if self._stopped or self._running or not self._due:
             return
-        self._due = self._awaited = False
+        self._due = False
+        self._behind.clear()
         self._running = True
         arrived, self._arrived = self._arrived, []
         if first or last:
