@@ -99,6 +99,8 @@ class BlockingElection(BlockingMember[Election[AnyToken]], Generic[AnyToken]):
         super().__init__(inner)
         self._wrapping = threading.Lock()
         self._last: BlockingTerm[AnyToken] | None = None
+        self._asking = 0
+        """How many calls of `next_term` wait now."""
 
     @property
     def leader_id(self) -> str:
@@ -121,11 +123,14 @@ class BlockingElection(BlockingMember[Election[AnyToken]], Generic[AnyToken]):
         the error that ended the candidacy; Closed."""
 
         async def next_term() -> Term[AnyToken] | None:
+            self._asking += 1
             try:
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                     return await self._inner.next_term()
             except TimeoutError:
                 return None
+            finally:
+                self._asking -= 1
 
         term = self._do("next_term", next_term)
         return None if term is None else self._wrapped(term)
@@ -148,7 +153,7 @@ class BlockingElection(BlockingMember[Election[AnyToken]], Generic[AnyToken]):
 
     def _stopped(self, _: object) -> None:
         failure = self._inner.failure
-        if failure is not None and self._thread is not None and not self._thread.waiting:  # else `next_term` raises it
+        if failure is not None and not self._asking:  # else `next_term` raises it
             log.error("group %s: this process is no candidate any more: %s", self.group_id, failure)
 
     async def _leave(self) -> None:
