@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_driver import heartbeat_request, stable
+from group_driver import consumer_beat, consumer_join, heartbeat_request, stable
 from wire_driver import Connection, Wire, batch, produce_request, with_topic
 
 from kohort.broker.ready import REPEATS
@@ -163,3 +163,36 @@ def test_an_answer_is_not_made_to_its_end_for_a_closed_connection() -> None:
     assert short_turn(client.wire, client.frame(request, 7), requests=10) == []
     assert short_turn(client.wire, Closed(client.id), requests=10) == []
     assert not client.wire.broker.busy
+
+
+def test_of_a_closed_connection_changes_are_made_and_nothing_else() -> None:
+    """What has arrived counts: a producer with acks=0 and a member that leaves may close without waiting."""
+    wire = Wire()
+    leaving, other = wire.connect(), wire.connect()
+    other.create_topic("t")
+    for member in ("leaves", "stays"):
+        assert leaving.ask(consumer_join(member), 1).error_code == 0
+    handled = wire.broker._last_request_id
+    frames = [
+        leaving.frame(MetadataRequest(topics=None), 9),
+        leaving.frame(produce_request("t", batch("x"), acks=0), 9),
+        leaving.frame(consumer_beat("stays", 1), 1),
+        leaving.frame(consumer_beat("leaves", -1), 1),
+    ]
+    assert short_turn(wire, *frames, Closed(leaving.id), requests=0) == []
+    assert short_turn(wire, requests=10) == []
+    assert wire.broker._last_request_id == handled + 2, "the produce and the leave"
+    assert other.values("t") == [b"x"]
+    assert set(wire.shard().consumers.groups["g"].members) == {"stays"}
+
+
+def test_a_closed_connection_takes_its_turn() -> None:
+    wire = Wire()
+    gone, other = wire.connect(), wire.connect()
+    other.create_topic("t")
+    frames = [gone.frame(produce_request("t", batch("x"), acks=0), 9) for _ in range(8)]
+    assert short_turn(wire, *frames, Closed(gone.id), requests=2) == []
+    assert short_turn(wire, other.frame(*ASK), requests=2) == [other]
+    assert short_turn(wire, requests=8) == []
+    other.take()
+    assert len(other.values("t")) == 8

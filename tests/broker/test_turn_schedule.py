@@ -88,12 +88,12 @@ def test_requests_that_arrive_during_a_commit_wait_for_the_next_turn(scene: Scen
     assert scene.arrived == [[WRITE], [READ, READ]]
 
 
-def test_controls_come_before_what_arrived_and_a_shutdown_comes_last(scene: Scene) -> None:
-    """A control was checked against the state before the turn's requests."""
+def test_controls_come_before_what_arrived(scene: Scene) -> None:
+    """A control was checked against the state before the turn's requests, and a shutdown waits for none of them."""
     move, shutdown = MoveGroup("group", 1), Shutdown()
     scene.schedule.arrive(READ)
-    scene.schedule.begin(0, (move,), (shutdown,))
-    assert scene.arrived == [[move, READ, shutdown]]
+    scene.schedule.begin(0, (move, shutdown))
+    assert scene.arrived == [[move, shutdown, READ]]
 
 
 def test_an_answer_without_a_turn_waits_only_for_earlier_requests_of_its_connection(scene: Scene) -> None:

@@ -155,3 +155,8 @@ def test_without_a_failover_the_broker_stays_the_leader() -> None:
         server.create_topic("orders", 2)
         server.stop_broker(2)
         assert leaders(server, "orders") == {1, 2}
+
+
+def test_a_value_of_another_type_is_named(server: KohortServer) -> None:
+    with pytest.raises(TypeError, match="keys and values of bytes or str, or None; 5 is int"):
+        server.produce("orders", 5)  # type: ignore[arg-type]

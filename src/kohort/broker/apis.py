@@ -235,11 +235,12 @@ APIS: dict[int, Api] = {
 
 FETCH = APIS[1]
 API_VERSIONS = APIS[18]
-PRODUCE = APIS[0]
 OFFSET_COMMIT = APIS[8]
-LEAVE_GROUP = APIS[13]
-CHANGES = frozenset((13, 19, 20, 21, 33, 37, 42, 43, 44))
-"""The keys of the APIs that change something in steps. The change goes on when the client closes its connection."""
+CONSUMER_GROUP_HEARTBEAT = APIS[68]
+CHANGES = frozenset((0, 8, 13, 19, 20, 21, 33, 37, 42, 43, 44, 47, 68))
+"""The keys of the APIs that change what outlasts the client. A request that has arrived as a whole is handled, and a
+change in steps goes on, when the client has closed its connection, as in Kafka. Reads are dropped, and so is what only
+keeps or makes a member: joins, syncs, and heartbeats of consumer groups (68) that do not leave."""
 HEARTBEATS = frozenset((12, 68))
 """The keys of the APIs whose answers may be held."""
 
@@ -255,3 +256,8 @@ def advertised(*, consumer_groups: bool) -> tuple[ApiVersion, ...]:
         for api in sorted(APIS.values(), key=lambda api: api.key)
         if consumer_groups or api.key not in OF_CONSUMER_GROUPS
     )
+
+
+def outlasts(frame: bytes) -> bool:
+    """True if this request may have to be handled when its client has gone."""
+    return int.from_bytes(frame[:2], "big") in CHANGES

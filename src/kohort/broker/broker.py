@@ -24,6 +24,7 @@ Malformed bytes close their connection with a reason. An exception of `step` nam
 from __future__ import annotations
 
 import random as random_module
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -33,12 +34,12 @@ from kohort.broker.answers import Encoded, encoded
 from kohort.broker.apis import (
     API_VERSIONS,
     APIS,
+    CONSUMER_GROUP_HEARTBEAT,
     FETCH,
     HEARTBEATS,
-    LEAVE_GROUP,
     OFFSET_COMMIT,
-    PRODUCE,
     advertised,
+    outlasts,
 )
 from kohort.broker.connection import Connection
 from kohort.broker.decoding import decoded, most_bytes
@@ -78,7 +79,6 @@ from kohort.coordinator.assignors.spec import Assignor
 from kohort.storage.protocol import Storage
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-WRITES = frozenset({PRODUCE.key, OFFSET_COMMIT.key, LEAVE_GROUP.key})
 NOTHING = b"", 0
 """No answer, and no bytes of requests taken."""
 
@@ -263,33 +263,22 @@ class Broker:
             return
         connection.closing = True
         self.repeats.forget(connection_id)
-        waiting = list(connection.backlog)
-        connection.backlog.clear()
         self._works.close(connection)
-        if connection.parked is None:
-            # Without a reader only what they write is of use: a producer with acks=0 closes without waiting.
-            connection.backlog.extend(frame for frame in waiting if int.from_bytes(frame[:2], "big") in WRITES)
-            connection.is_unread = False
-            self._ready.put(connection)
-            return
-        parked = self._parked.pop(connection.parked)
-        connection.parked = None
-        if parked.shard is None:
-            self._state.fetch_waits.remove(parked.context.request_id)
-        else:
-            self._state.ask(parked.shard, events.RequestAbandoned(parked.context.request_id))
-            self._serve_last_leaves(connection, waiting)
-            self._settle()
-
-    def _serve_last_leaves(self, connection: Connection, waiting: list[bytes]) -> None:
-        """Handle the LeaveGroup requests of a closed connection, and drop the answers. A client that closes while it
-        joins sends one behind its JoinGroup. Without it, the member would delay the others until its session ends."""
-        for frame in waiting:
-            if int.from_bytes(frame[:2], "big") == LEAVE_GROUP.key and connection.parked is None and not self._stopping:
-                self._handle(connection, frame)
+        connection.is_unread = False
+        connection.backlog = deque(filter(outlasts, connection.backlog))
+        if connection.parked is not None:
+            parked = self._parked.pop(connection.parked)
+            connection.parked = None
+            if parked.shard is None:
+                self._state.fetch_waits.remove(parked.context.request_id)
+            else:
+                self._state.ask(parked.shard, events.RequestAbandoned(parked.context.request_id))
+                self._settle()
+        self._ready.put(connection)
 
     def _shut_down(self) -> None:
-        """Answer the parked requests, and take no more requests."""
+        """Answer the parked requests, and take no more requests. Whatever is read in the middle, or does not fit into
+        the turn, stays unanswered: the connections are closed, and clients ask again."""
         state = self._state
         self._stopping = True
         for connection in self._connections.values():
@@ -299,6 +288,8 @@ class Broker:
         for shard in range(len(state.shards)):
             state.ask(shard, events.Unloaded())
         for wait in state.fetch_waits.take_all():
+            if self._ready.is_over():
+                break
             self._answer_fetch(wait)
         self._settle()
 
@@ -323,6 +314,8 @@ class Broker:
             self._emit(Send(connection.id, found), len(found))
             return
         api, header, request = found.api, found.header, found.request
+        if connection.closing and api is CONSUMER_GROUP_HEARTBEAT and request.member_epoch >= 0:
+            return  # only a leave counts of a client that has gone
         client = connection.client
         if client.client_id != (header.client_id or ""):
             client = connection.client = events.Client(header.client_id or "", connection.host, *connection.software)

@@ -158,16 +158,16 @@ class TurnSchedule:
             why = f"a commit took {(now - self._late_after + PAUSE_MS) / 1000:.1f} s"
         return ServerPaused(now - self._late_after, why)
 
-    def begin(self, now: Millis, first: Sequence[Arrived] = (), last: Sequence[Arrived] = ()) -> None:
-        """Begin the turn that is due, with `first` before and `last` after what has arrived."""
+    def begin(self, now: Millis, first: Sequence[Arrived] = ()) -> None:
+        """Begin the turn that is due, with `first` before what has arrived."""
         if self._stopped or self._running or not self._due:
             return
         self._due = False
         self._behind.clear()
         self._running = True
         arrived, self._arrived = self._arrived, []
-        if first or last:
-            arrived = [*first, *arrived, *last]
+        if first:
+            arrived = [*first, *arrived]
         if self.is_late(now):
             pause = self._pause(now)
             self._edge.paused(pause)

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from kohort.broker.apis import outlasts
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Opened, Unread
 from kohort.config import Config
 from kohort.server.inflow import Inflow
@@ -169,10 +170,11 @@ class Connection:
         if not self.open:
             return
         self.open = False
-        # Frames that arrived before the end are handled, since a producer with acks=0 may close without waiting. Frames
-        # at a shut gate are not: their answers would have no reader.
-        while self.gate_open and self._queue:
-            self._hand_over_next()
+        # Changes that arrived before the end are handled: a producer with acks=0, or a member that leaves, may close
+        # without waiting. The answers of other requests would have no reader.
+        for frame in filter(outlasts, self._queue):
+            self._queue_bytes -= len(frame)
+            self._all.take(self, frame)
         self._all.arrive(Closed(self.id))
         self._all.forget(self)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
 
-from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Notice, Release, Shutdown, Turn
+from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Notice, Release, Turn
 from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnSchedule
 from kohort.coordinator.events import ServerPaused
 from kohort.server import log
@@ -123,17 +123,16 @@ class TurnLoop:
         self._looks = 0
         self._began()
         self._turn_ends = time.perf_counter() + TURN_S
-        first, last = self._take_controls()
+        first = self._take_controls()
         try:
-            self._schedule.begin(now, first, last)
+            self._schedule.begin(now, first)
         except Exception as error:
             self._fail(error)
 
-    def _take_controls(self) -> tuple[list[Arrived], list[Arrived]]:
-        """A control goes before what arrived with it, so that it finds what `check` saw; a shutdown goes last."""
+    def _take_controls(self) -> list[Arrived]:
+        """Controls go before what arrived: they find what `check` saw, and a shutdown waits for no request."""
         controls, self._controls = self._controls, []
         first: list[Arrived] = []
-        last: list[Arrived] = []
         for event, check, done in controls:
             try:
                 check()
@@ -142,9 +141,9 @@ class TurnLoop:
                     done.set_exception(error)
             else:
                 if event is not None:
-                    (last if isinstance(event, Shutdown) else first).append(event)
+                    first.append(event)
                 self._taken.append(done)
-        return first, last
+        return first
 
     def time_is_up(self) -> bool:
         return time.perf_counter() > self._turn_ends

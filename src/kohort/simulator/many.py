@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -37,7 +40,7 @@ def run_many(
     if jobs == 1:
         yield from (_chunk(*chunk) for chunk in chunks)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_end_with_parent) as pool:
         running: set[Future[Tally]] = set()
         for chunk in chunks:
             running.add(pool.submit(_chunk, *chunk))
@@ -46,6 +49,18 @@ def run_many(
                 yield from (future.result() for future in done)
         for future in running:
             yield future.result()
+
+
+def _end_with_parent() -> None:
+    """A worker that waits for seeds does not notice that its parent was killed."""
+
+    def wait_for_end() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
 
 
 def _chunk(first: int, seeds: int, duration_ms: Millis | None) -> Tally:

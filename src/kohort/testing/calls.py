@@ -51,6 +51,8 @@ def produce(
 
 
 def _bytes(text: bytes | str | None) -> bytes | None:
+    if text is not None and not isinstance(text, (bytes, str)):
+        raise TypeError(f"records have keys and values of bytes or str, or None; {text!r} is {type(text).__name__}")
     return text.encode() if isinstance(text, str) else text
 
 

@@ -183,6 +183,20 @@ def test_a_heartbeat_is_held_until_another_request_of_its_connection(wire: Wire,
     assert versions.api_keys
 
 
+@pytest.mark.parametrize(("most_ms", "wait_ms"), [(4_500, 250), (0, 0)])
+def test_a_target_waits_after_a_departure_only_where_heartbeats_are_held(most_ms: int, wait_ms: int) -> None:
+    client = with_topic(2, group_consumer_heartbeat_hold_max_ms=most_ms, group_consumer_assignment_interval_ms=0)
+    group = client.wire.shard().consumers.groups
+    for member in ("a", "b"):
+        client.wire.connect().send(consumer_join(member), 1)
+        client.wire.advance(1_000)
+    client.ask(consumer_beat("b", -1), 1)
+    client.wire.advance(max(wait_ms - 1, 0))
+    assert (group["g"].assignment_epoch < group["g"].epoch) == bool(wait_ms)
+    client.wire.advance(1)
+    assert group["g"].assignment_epoch == group["g"].epoch
+
+
 def test_a_task_carries_the_lag_and_its_outcome_reaches_the_group(wire: Wire, client: Connection) -> None:
     topic_id = client.create_topic("t", 3)
     client.produce("t", "a", "b", "c")

@@ -159,7 +159,7 @@ class Session:
         membership = self._order.membership
         try:
             if leave is not False:
-                membership.leave(clock_ms(), "the coordinator was closed", static_too=bool(leave))
+                membership.leave(clock_ms(), "it was closed", static_too=bool(leave))
                 self._member.act()
                 async with asyncio.timeout(LEAVE_MS / 1000):
                     while membership.phase is not Phase.ENDED:

@@ -193,7 +193,9 @@ class SettingsOfGroups:
             assignment_interval_ms=config.group_consumer_assignment_interval_ms,
             assignor="",
             initial_rebalance_delay_ms=config.group_consumer_initial_rebalance_delay_ms,
-            heartbeat_hold_enable=config.group_heartbeat_hold_enable and config.group_consumer_heartbeat_hold_enable,
+            heartbeat_hold_enable=config.group_heartbeat_hold_enable
+            and config.group_consumer_heartbeat_hold_enable
+            and config.group_consumer_heartbeat_hold_max_ms > 0,
             handover_max_partitions=config.group_consumer_handover_max_partitions,
             handover_interval_ms=config.group_consumer_handover_interval_ms,
             ownership_fencing_enable=config.group_consumer_ownership_fencing_enable,
