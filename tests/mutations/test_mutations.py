@@ -46,7 +46,7 @@ BUGS = {
         ("storm.txt", "storm_size.txt"), (REBALANCE, "max(len(group.members) - HANDFUL, 0)", "100")
     ),
     "elections have the initial delay of consumers": bug(
-        ("join_own_types.txt",), (REBALANCE, "is_own = group.protocol_type in OWN_PROTOCOLS and", "is_own = False and")
+        ("join_own_types.txt",), (REBALANCE, "waits = group.protocol_type in GATHERING or", "waits = True or")
     ),
     # -- durability
     "answers leave before the turn's commit": bug(

@@ -54,8 +54,8 @@ class Deviations(msgspec.Struct, frozen=True):
     extensions: bool = True
     """docs/wire-extensions.md, and configs of groups that Kafka lacks."""
     soon_again: bool = True
-    """Members that wait for partitions are asked to heartbeat sooner than the interval; members of elections and shards
-    do not wait for the initial rebalance delay."""
+    """Members that wait for partitions are asked to heartbeat sooner than the interval; groups other
+    than those of consumers and of Connect do not wait for the initial rebalance delay, and have shorter sessions."""
 
 
 OF_NO_GROUP = ("early_fetches", "instant_topics", "extensions", "soon_again")

@@ -26,7 +26,6 @@ CONSUMER_PROTOCOL = "consumer"
 """The protocol type of groups whose members are consumers."""
 ELECTION_PROTOCOL, SHARDS_PROTOCOL = "kohort-election", "kohort-shards"
 """The protocol types of the groups behind `lead` and `shards` of the client library."""
-OWN_PROTOCOLS = frozenset((ELECTION_PROTOCOL, SHARDS_PROTOCOL))
 
 
 def assignment_of(data: bytes) -> ConsumerProtocolAssignment | None:

@@ -113,6 +113,27 @@ def test_w5_a_leave_behind_a_parked_join_counts_although_the_client_closes(
 # -- joining
 
 
+@pytest.mark.parametrize(("kind", "waits"), [("consumer", True), ("connect", True), ("workers", False), ("sr", False)])
+def test_only_consumers_and_connect_wait_for_more_members(kind: str, waits: bool) -> None:
+    for config, expected in (({}, waits), ({"compatibility": "kafka"}, True)):
+        client = Wire(**config).connect()
+        client.send(join_request(protocol_type=kind), 3)
+        assert bool(client.responses) is not expected
+
+
+@pytest.mark.conformance("J2")
+@pytest.mark.parametrize(("kind", "least"), [("consumer", 6_000), ("connect", 6_000), ("workers", 1_000)])
+def test_other_members_may_have_short_sessions(kind: str, least: int) -> None:
+    """An election has to notice soon that its leader has died."""
+    client = Wire(group_initial_rebalance_delay_ms=0).connect()
+    for session_ms, error in ((least - 1, ErrorCode.INVALID_SESSION_TIMEOUT), (least, ErrorCode.NONE)):
+        request = join_request(protocol_type=kind, session_timeout_ms=session_ms)
+        assert client.ask(request, 3).error_code == error
+    strict = Wire(compatibility="kafka").connect()
+    request = join_request(protocol_type=kind, session_timeout_ms=5_999)
+    assert strict.ask(request, 3).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+
+
 @pytest.mark.conformance("J3", "J5")
 def test_member_ids_are_the_clients_or_the_instances_name_and_a_uuid(wire: Wire) -> None:
     uuid = "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from kohort.config import Config
 from kohort.coordinator.classic.group import Group, Phase
+from kohort.coordinator.classic.protocol_vote import CONSUMER
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
@@ -22,6 +23,11 @@ LONGEST_NAME = 8_000
 """Characters of a group id, instance id or protocol. Flexible requests can carry names that neither a record's key nor
 an older version's response can hold: there a string's length is an int16."""
 
+GATHERING = frozenset((CONSUMER, "connect"))
+"""Protocol types of groups that wait for more members at first and have the configured least session timeout. The groups
+of other types are elections, registries and workers, which have to act soon."""
+LEAST_SESSION_MS = 1_000
+"""The least session timeout of members of other types."""
 MOST_PROTOCOLS = 1_000
 """Protocols of a member. Clients have one for each of their assignors."""
 
@@ -51,7 +57,10 @@ def check_join(request: JoinGroupRequest, config: Config) -> int:
     """The error of the request itself, whatever the state of the group."""
     if not request.group_id or len(request.group_id) > LONGEST_NAME:
         return ErrorCode.INVALID_GROUP_ID
-    if not (config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms):
+    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if request.protocol_type not in GATHERING and config.deviations.soon_again:
+        least = min(least, LEAST_SESSION_MS)
+    if not least <= request.session_timeout_ms <= most:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     if len(request.group_instance_id or "") > LONGEST_NAME:
         return ErrorCode.INVALID_REQUEST

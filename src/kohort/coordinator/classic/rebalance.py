@@ -16,6 +16,7 @@ shrinks meanwhile.
 from __future__ import annotations
 
 from kohort.config import Config
+from kohort.coordinator.classic.checks import GATHERING
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.protocol_vote import vote
@@ -25,7 +26,6 @@ from kohort.coordinator.events import Millis, Record, What
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import group_record
 from kohort.coordinator.soft_state import Running
-from kohort.wire.embedded import OWN_PROTOCOLS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
@@ -115,9 +115,9 @@ class Rebalances:
             self._running.deadlines.set(key, when)
 
     def _initial_delay_ms(self, group: Group) -> Millis:
-        """Elections and shards do not wait for more members: the first one begins to work at once."""
-        is_own = group.protocol_type in OWN_PROTOCOLS and self._config.deviations.soon_again
-        return 0 if is_own else self._config.group_initial_rebalance_delay_ms
+        """Only consumers and Connect wait for more members. The first one of an election begins to work at once."""
+        waits = group.protocol_type in GATHERING or not self._config.deviations.soon_again
+        return self._config.group_initial_rebalance_delay_ms if waits else 0
 
     def _window_ended(self, group: Group, now: Millis) -> None:
         """The initial window is over; if members joined in it, another one begins (J11)."""
