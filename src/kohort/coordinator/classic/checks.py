@@ -24,8 +24,8 @@ LONGEST_NAME = 8_000
 an older version's response can hold: there a string's length is an int16."""
 
 GATHERING = frozenset((CONSUMER, "connect"))
-"""Protocol types of groups that wait for more members at first and have the configured least session timeout. The groups
-of other types are elections, registries and workers, which have to act soon."""
+"""Protocol types of groups that wait for more members at first and have the configured least session timeout. Groups of
+other types are elections, registries and workers, which have to act soon."""
 LEAST_SESSION_MS = 1_000
 """The least session timeout of members of other types."""
 MOST_PROTOCOLS = 1_000
