@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from group_driver import consumer_beat, consumer_join, heartbeat_request, stable
-from wire_driver import Connection, Wire, batch, produce_request, with_topic
+from wire_driver import Connection, Wire, batch, fetch_request, produce_request, values_of, with_topic
 
 from kohort.broker.ready import REPEATS
 from kohort.broker.turn import Closed, Send, Turn, Unread
@@ -196,3 +196,20 @@ def test_a_closed_connection_takes_its_turn() -> None:
     assert short_turn(wire, requests=8) == []
     other.take()
     assert len(other.values("t")) == 8
+
+
+def test_large_fetches_share_while_others_wait() -> None:
+    """Alone a fetch gets what it asks for. Of many that wait each gets a part, and its client fetches again."""
+    wire = Wire()
+    clients = [wire.connect() for _ in range(40)]
+    clients[0].create_topic("t")
+    for _ in range(30):
+        clients[0].produce("t", b"x" * 100_000)
+    request = fetch_request("t", most=2_000_000)
+    frames = [client.frame(request, 11) for client in clients]
+    short_turn(wire, *frames, requests=1)
+    wire.step()
+    sizes = [sum(map(len, filter(None, values_of(client.take())))) for client in clients]
+    assert sizes[0] > 1_500_000, "nobody waited yet"
+    assert max(sizes[1:8]) <= 262_144
+    assert all(sizes)

@@ -116,6 +116,7 @@ class Broker:
         self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[events.RequestId, _ParkedRequest] = {}
         self._ready = Ready()
+        self._state.turn.others = self._ready.__len__
         self._works = Works(config.queued_max_response_bytes)
         self._releases: list[Release] = []
         self._last_request_id = 0

@@ -50,6 +50,10 @@ class Ready:
     def __bool__(self) -> bool:
         return bool(self._queue or self._long)
 
+    def __len__(self) -> int:
+        """How many connections wait for a request of theirs."""
+        return len(self._queue)
+
     def begin(self, time_is_up: Callable[[], bool]) -> None:
         """A turn begins. `time_is_up` is asked before each request and between the steps of an answer."""
         self.answer_bytes = 0

@@ -6,7 +6,7 @@ earlier are collected too. The broker releases them when the handler has returne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kohort.broker.logs.partition import Appended, Partition
 from kohort.broker.logs.validation import Room
@@ -14,6 +14,11 @@ from kohort.broker.turn import Complaint, HandedOut, Millis, Notice, Release, Tu
 from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.coordinator.events import Record, Reply
 from kohort.storage.protocol import Operation
+
+SHARED_BYTES = 8_388_608
+"""What the fetches of all connections that wait may read: some five milliseconds."""
+LEAST_SHARE_BYTES = 262_144
+"""The least share of a fetch."""
 
 
 class TurnBuilder:
@@ -25,6 +30,8 @@ class TurnBuilder:
         """Work of the shards for other threads."""
         self.fetch_left_bytes = fetch_max_bytes
         """The bytes that the answers to this turn's fetches may still use."""
+        self.others: Callable[[], int] = lambda: 0
+        """How many connections wait for a request of theirs to be handled."""
         self._fetch_max_bytes = fetch_max_bytes
         self._fetch_waits = fetch_waits
         self._appended: list[Partition] = []
@@ -40,6 +47,15 @@ class TurnBuilder:
         for partition in self._appended:
             partition.committed()
         self._appended.clear()
+
+    @property
+    def fetch_share_bytes(self) -> int:
+        """The bytes that the answer to one fetch may use. Where others wait, it gets a share: fifty large fetches, one
+        after the other, would keep everybody else waiting for a second."""
+        others = self.others()
+        if not others:
+            return self.fetch_left_bytes
+        return min(self.fetch_left_bytes, max(LEAST_SHARE_BYTES, SHARED_BYTES // (1 + others)))
 
     def append(self, partition: Partition, data: bytes, room: Room) -> Appended:
         """Append a producer's batch. A refused batch changes only the remaining limits of its request."""

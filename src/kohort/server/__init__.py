@@ -3,6 +3,7 @@
 server            `Server`: storage, broker, turn loop and listeners, started and stopped
 serve             the process: signals, exit codes, the ready line
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
+collector         the garbage collector: collections are short
 clock             the server's time, which tests replace
 listeners         binds and listens
 connection        one TCP connection: bytes to frames, answers to bytes

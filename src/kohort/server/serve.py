@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from importlib import import_module
 from kohort import compiled
 from kohort.config import KAFKA, Address, Config, ConfigError
 from kohort.server import log, open_files
+from kohort.server.collector import Collector
 from kohort.server.server import ListenFailed, Server, StorageError, WrongDirectory
 
 STOPPED = 0
@@ -66,10 +66,7 @@ async def _serve(config: Config) -> int:
     except Exception as error:
         return _explain(error)
     _say_ready(server)
-    # Objects of the start live as long as the process: the collector must not visit them again and again. It was off
-    # during the start (kohort.cli.start); visiting two thousand objects would have taken a tenth of the start's time.
-    gc.freeze()
-    gc.enable()
+    Collector(time.monotonic).begin()
     failed = asyncio.ensure_future(server.wait_failed())
     await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
     if failed.done():

@@ -77,6 +77,8 @@ class _Reading(msgspec.Struct):
     """Refuses what the reading member does not own, if the request names a member."""
     limit: int
     """The most bytes of the answer's records."""
+    share: int
+    """What the turn leaves of it for this answer."""
     left_bytes: int
     """The unused part of the limits of the request and the turn."""
     size: int = 0
@@ -128,8 +130,8 @@ def _in_steps(state: BrokerState, wait: FetchWait, at_once: bool) -> Generator[i
 def _reading(state: BrokerState, wait: FetchWait, most_bytes: int) -> _Reading:
     request = wait.request
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes, most_bytes))
-    left = min(limit, state.turn.fetch_left_bytes)
-    return _Reading(state, request, wait.context, CurrentLeaders(state), _fence(state, request), limit, left)
+    left = min(limit, state.turn.fetch_share_bytes)
+    return _Reading(state, request, wait.context, CurrentLeaders(state), _fence(state, request), limit, left, left)
 
 
 def _topic(topic: FetchTopic, partitions: list[PartitionData]) -> FetchableTopicResponse:
@@ -142,7 +144,7 @@ def _concluded(
     state, request, limit = reading.state, reading.request, reading.limit
     min_bytes = min(request.min_bytes, limit)
     enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
-    enough |= reading.size > 0 and state.turn.fetch_left_bytes < limit
+    enough |= reading.size > 0 and reading.share < limit
     if not enough and not at_once and state.now < wait.deadline_ms and state.fetch_waits.has_room(wait.size):
         _park(state, wait, min_bytes - reading.size)
         return wait

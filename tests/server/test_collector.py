@@ -1,0 +1,57 @@
+"""The garbage collector: full collections visit what is new."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from kohort.server.collector import EVERYTHING_S, Collector
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    clock = Clock()
+    collector = Collector(clock)
+    collector.begin()
+    yield clock
+    collector.end()
+
+
+class Node:
+    other: Node | None = None
+
+
+def test_what_survives_a_full_collection_is_not_visited_again(clock: Clock) -> None:
+    kept = [[number] for number in range(50_000)]
+    gc.collect()
+    assert gc.get_freeze_count() > len(kept)
+    assert len(gc.get_objects(generation=2)) < 10_000, "all of them are left out"
+
+
+def test_new_cycles_are_collected(clock: Clock) -> None:
+    gc.collect()
+    node = Node()
+    node.other = node
+    del node
+    assert gc.collect() > 0
+
+
+def test_a_cycle_that_was_left_out_is_found_by_the_hourly_collection(clock: Clock) -> None:
+    node = Node()
+    node.other = node
+    gc.collect()
+    del node
+    assert gc.collect() == 0, "left out"
+    clock.now = EVERYTHING_S
+    gc.collect()
+    assert gc.collect() > 0
+    assert gc.get_freeze_count() > 0
