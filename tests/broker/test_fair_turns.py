@@ -7,7 +7,7 @@ from typing import Any
 from group_driver import consumer_beat, consumer_join, heartbeat_request, stable
 from wire_driver import Connection, Wire, batch, fetch_request, produce_request, values_of, with_topic
 
-from kohort.broker.ready import REPEATS
+from kohort.broker.ready import REPEATS, REQUESTS_BETWEEN
 from kohort.broker.turn import Closed, Send, Turn, Unread
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -36,8 +36,8 @@ def test_connections_take_turns() -> None:
     frames = [a.frame(*ASK) for _ in range(5)] + [b.frame(*ASK), b.frame(*ASK), c.frame(*ASK)]
     assert short_turn(wire, *frames, requests=2) == [a, a]
     assert wire.broker.busy
-    assert short_turn(wire, requests=4) == [a, b, c, a]
-    assert short_turn(wire, b.frame(*ASK), requests=10) == [b, a, b]
+    assert short_turn(wire, requests=4) == [b, c, b, a], "a has used up a turn"
+    assert short_turn(wire, b.frame(*ASK), requests=10) == [b, a, a]
     assert not wire.broker.busy
 
 
@@ -66,13 +66,13 @@ def test_repeated_requests_that_wait_need_no_handler() -> None:
 
 def test_several_repeated_requests_are_one_share() -> None:
     wire = Wire()
-    member, busy = wire.connect(), wire.connect()
+    first, member, busy = (wire.connect() for _ in range(3))
     joined = stable(member)
     for _ in range(3):  # the answer is kept
         member.send(heartbeat_request(joined), 3)
         assert member.take().error_code == 0
     beats = [member.frame(heartbeat_request(joined), 3) for _ in range(REPEATS + 2)]
-    assert short_turn(wire, busy.frame(*ASK), *beats, busy.frame(*ASK), requests=1) == [busy]
+    assert short_turn(wire, first.frame(*ASK), *beats, busy.frame(*ASK), requests=1) == [first]
     assert short_turn(wire, requests=2) == [*[member] * REPEATS, busy]
     assert short_turn(wire, member.frame(*ASK), requests=1) == [member, member, member], "then one that needs a handler"
 
@@ -213,3 +213,26 @@ def test_large_fetches_share_while_others_wait() -> None:
     assert sizes[0] > 1_500_000, "nobody waited yet"
     assert max(sizes[1:8]) <= 262_144
     assert all(sizes)
+
+
+def test_who_uses_up_a_turn_comes_after_the_others() -> None:
+    wire = Wire()
+    costly, other, another = (wire.connect() for _ in range(3))
+    frames = [costly.frame(*ASK) for _ in range(4)]
+    assert short_turn(wire, *frames, requests=1) == [costly]
+    waiting = [client.frame(*ASK) for client in (other, another, other)]
+    assert short_turn(wire, *waiting, requests=4) == [other, another, other, costly]
+    assert short_turn(wire, other.frame(*ASK), requests=1) == [other], "others make it wait again"
+    assert short_turn(wire, requests=10) == [costly, costly]
+    assert short_turn(wire, costly.frame(*ASK), other.frame(*ASK), requests=10) == [costly, other], (
+        "it is as others again"
+    )
+
+
+def test_who_uses_up_turns_is_not_forgotten() -> None:
+    wire = Wire()
+    costly, *others = (wire.connect() for _ in range(REQUESTS_BETWEEN + 3))
+    assert short_turn(wire, costly.frame(*ASK), costly.frame(*ASK), requests=1) == [costly]
+    answered = [client for other in others for client in short_turn(wire, other.frame(*ASK), requests=1)]
+    assert answered[0] is not costly
+    assert costly in answered

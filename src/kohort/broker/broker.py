@@ -178,6 +178,7 @@ class Broker:
         if not self._stopping:
             self._queue_deadlines()
             self._serve_ready()
+            self._ready.end()
         if state.absent:
             moves.take_over(state)
             self._settle()
@@ -215,7 +216,7 @@ class Broker:
                 if connection is None or connection.closing or self._stopping:
                     return
                 self._answer_held(connection)
-                if connection.is_occupied or self._ready or self._ready.is_over():
+                if connection.is_occupied or connection.is_costly or self._ready or self._ready.is_over():
                     connection.backlog.append(event.data)
                     self._hurry_fetch(connection)
                     self._settle()
@@ -297,6 +298,7 @@ class Broker:
     # -- one request
 
     def _serve(self, connection: Connection, frame: bytes) -> bool:
+        self._ready.serves(connection)
         answer = b"" if connection.closing else self.repeats.answer(connection, frame)
         if answer:
             self._emit(Send(connection.id, answer), len(answer))

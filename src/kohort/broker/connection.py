@@ -34,6 +34,7 @@ class Connection:
         "closing",
         "host",
         "id",
+        "is_costly",
         "is_held",
         "is_queued",
         "is_unread",
@@ -63,6 +64,8 @@ class Connection:
         """The request whose answer is being made in steps."""
         self.closing = False
         """A Disconnect was released; requests that still arrive are dropped."""
+        self.is_costly = False
+        """Its last request used up its turn (ready.py)."""
         self.is_held = False
         """The answer to its last heartbeat was held; the next one goes to the handler, which can hold it again."""
         self.is_queued = False

@@ -7,6 +7,9 @@ Connections whose answers are made in steps wait in a queue of their own. They g
 and after every `REQUESTS_BETWEEN` requests of others: fifty long answers do not delay a heartbeat, and come to an end
 while requests arrive without a pause.
 
+So does a connection whose last request used up the turn, because the next one may be of the same kind. Four clients
+whose batches take long to decompress delay a heartbeat by one batch, not by four.
+
 Deadlines have a place in the queue too. It is behind all requests that had arrived when the deadlines were due: a
 member whose request waits must not lose its session.
 """
@@ -41,7 +44,9 @@ class Ready:
         self._queue: deque[Connection | None] = deque()
         """None stands for the deadlines."""
         self._long: deque[Connection] = deque()
-        """Connections with an answer that is made in steps."""
+        """Connections with an answer that is made in steps, and costly ones."""
+        self._served: Connection | None = None
+        """The connection whose request is or was handled last in this turn."""
         self._since_long = 0
         """Requests handled since the last steps of a long answer."""
         self._has_deadlines = False
@@ -57,17 +62,40 @@ class Ready:
     def begin(self, time_is_up: Callable[[], bool]) -> None:
         """A turn begins. `time_is_up` is asked before each request and between the steps of an answer."""
         self.answer_bytes = 0
+        self._served = None
         self._time_is_up = time_is_up
+
+    def serves(self, connection: Connection) -> None:
+        """A request of this connection is handled now."""
+        self._served = connection
+        connection.is_costly = False
 
     def is_over(self) -> bool:
         """True if the turn has no budget left for another request."""
-        return self.answer_bytes > TURN_ANSWER_BYTES or self._time_is_up()
+        if self.answer_bytes <= TURN_ANSWER_BYTES and not self._time_is_up():
+            return False
+        if self._served is not None:
+            self._blame(self._served)
+            self._served = None
+        return True
+
+    def end(self) -> None:
+        """No more requests are handled in this turn."""
+        if self._served is not None:
+            self.is_over()
+
+    def _blame(self, connection: Connection) -> None:
+        connection.is_costly = True
+        if self._queue and self._queue[-1] is connection:
+            self._queue.pop()
+            self._long.append(connection)
 
     def put(self, connection: Connection) -> None:
         """Queue the connection if it has something that can be handled."""
         if connection.can_go_on and not connection.is_queued:
             connection.is_queued = True
-            (self._queue if connection.work is None else self._long).append(connection)
+            is_long = connection.work is not None or connection.is_costly
+            (self._long if is_long else self._queue).append(connection)
 
     def put_deadlines(self) -> None:
         if not self._has_deadlines:
@@ -77,6 +105,7 @@ class Ready:
     def take(self) -> Connection | None:
         """The next connection, whose state may have changed since; None if the deadlines are next."""
         connection: Connection | None
+        self._served = None
         if self._long and (not self._queue or self._since_long >= REQUESTS_BETWEEN):
             self._since_long = 0
             connection = self._long.popleft()
