@@ -34,11 +34,12 @@ from kohort.wire.batches import (
 )
 from kohort.wire.compression import ExpansionLimit
 from kohort.wire.errors import ProtocolError
-from kohort.wire.records import read_varint, varint
+from kohort.wire.records import find_time, read_varint, varint
 
 CODECS = [0, 1, 2, 3, 4]
 BYTES = st.none() | st.binary(max_size=10) | st.integers(60, 9000).map(bytes)
 TIMESTAMPS = st.integers(0, 2**42)
+LATEST = 2**63 - 1
 HEADERS = st.lists(st.tuples(st.text(st.characters(exclude_categories=("Cs",)), max_size=5), BYTES), max_size=3).map(
     tuple
 )
@@ -226,7 +227,6 @@ def test_every_flipped_bit_after_the_checksum_is_noticed() -> None:
         {"attributes": 5},
         {"batch_length": 10_000_000},
         {"batch_length": 100},
-        {"base_timestamp": 2**63 - 1},
     ],
 )
 def test_headers_that_do_not_fit_the_records(changes: dict[str, int]) -> None:
@@ -288,6 +288,18 @@ def test_varints(value: int) -> None:
     unsigned = (value << 1) ^ (value >> 63)
     sevens = [unsigned >> shift & 127 for shift in range(0, max(unsigned.bit_length(), 1), 7)]
     assert data == bytes([*(seven | 128 for seven in sevens[:-1]), sevens[-1]])
+
+
+@pytest.mark.parametrize("times", [[-1, LATEST], [LATEST, -1], [-(2**63), LATEST, 0]])
+def test_times_that_differ_by_more_than_64_bits(times: list[int]) -> None:
+    """The deltas wrap around, as those of Java's and librdkafka's producers do."""
+    batch = encode_batch([NewRecord(None, b"v", time) for time in times])
+    header = read_header(batch)
+    assert [record.timestamp for record in decode_records(batch)] == times
+    assert find_time(header, batch[HEADER_SIZE:], LATEST, 0) == (LATEST, times.index(LATEST))
+    assert find_time(header, batch[HEADER_SIZE:], None, 0) == (LATEST, times.index(LATEST))
+    moved = join_batches([encode_batch([NewRecord(None, b"v", 7)]), patch(batch, base_offset=1, leader_epoch=0)])
+    assert [record.timestamp for record in decode_records(moved)] == [7, *times]
 
 
 @pytest.mark.parametrize("data", [b"\x80" * 10 + b"\0", b"\xff" * 9 + b"\x02"])

@@ -76,6 +76,7 @@ SMALLEST_RECORD = 7
 """Seven fields of at least a byte each; bounds a record count by the available bytes."""
 
 _INT64_MAX = 2**63 - 1
+_UINT64_MAX = 2**64 - 1
 
 
 def read_records(header: HeaderFields, payload: bytes, max_bytes: int) -> RecordColumns:
@@ -104,7 +105,7 @@ def read_decompressed(header: HeaderFields, data: bytes) -> RecordColumns:
         if header.timestamp_type:
             return columns._replace(timestamps=[header.max_timestamp] * count)
         if max(columns.timestamps) > _INT64_MAX or min(columns.timestamps) < ~_INT64_MAX:
-            raise CorruptBatch("a timestamp of more than 64 bits")
+            return columns._replace(timestamps=list(map(_wrapped, columns.timestamps)))
     return columns
 
 
@@ -130,10 +131,12 @@ def find_time(header: HeaderFields, data: bytes, wanted: int | None, first_offse
                 delta, place = read_varint(data, position + 1)
             position += length
             timestamp = header.max_timestamp if by_broker else base + delta
+            if not ~_INT64_MAX <= timestamp <= _INT64_MAX:
+                timestamp = _wrapped(timestamp)
             if timestamp < wanted if wanted is not None else best is not None and timestamp <= best[0]:
                 continue
             step, _ = read_varint(data, place)
-            if not 0 <= step <= header.last_offset_delta or not ~_INT64_MAX <= timestamp <= _INT64_MAX:
+            if not 0 <= step <= header.last_offset_delta:
                 raise CorruptBatch(f"a record at {timestamp}, {step} after the first offset")
             offset = header.base_offset + step
             if offset < first_offset:
@@ -227,11 +230,16 @@ def _encode_headers(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
+def _wrapped(value: int) -> int:
+    """The lowest 64 bits, signed. Kafka's clients add deltas of timestamps so: a batch may hold -1 and 2^63-1."""
+    return (value + _INT64_MAX + 1 & _UINT64_MAX) - _INT64_MAX - 1
+
+
 def varint(value: int) -> bytes:
-    """A zigzag varint of up to 64 bits."""
+    """The lowest 64 bits of a number as a zigzag varint."""
     if -64 <= value < 1024:
         return _SHORT[value]
-    value = (value << 1) ^ (value >> 63)
+    value = (value << 1 ^ -(value >> 63 & 1)) & _UINT64_MAX
     if value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()

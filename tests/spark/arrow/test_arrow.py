@@ -27,7 +27,8 @@ FillerClass = Callable[[bool], Filler]
 
 some_bytes = st.none() | st.binary(max_size=80) | st.integers(100, 40_000).map(lambda size: b"x" * size)
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
-records = st.builds(NewRecord, some_bytes, some_bytes, st.integers(-1, 2**50), st.just(()) | headers)
+times = st.integers(-1, 2**50) | st.sampled_from((2**63 - 1, -(2**63)))
+records = st.builds(NewRecord, some_bytes, some_bytes, times, st.just(()) | headers)
 
 
 @st.composite
@@ -131,6 +132,13 @@ def test_pandas_is_not_imported_for_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, timeout=280)
     assert done.returncode == 0
+
+
+@both
+def test_times_that_differ_by_more_than_64_bits(filler_class: FillerClass) -> None:
+    batch = encode_batch([NewRecord(None, b"v", time) for time in (-1, 2**63 - 1)])
+    [rows] = filled(filler_class(False), [opened(batch)], 0, 2)
+    assert [row.time for row in rows] == [-1, 2**63 - 1]
 
 
 def test_times_that_spark_cannot_hold_are_null() -> None:

@@ -16,11 +16,10 @@ from numba import boolean, int32, int64, types, uint8, uint64
 from kohort.spark.runtime.compiled import compiled, copy
 
 DONE, FULL = 0, 1
-LENGTH, VARINT, TIMESTAMP, OFFSET, KEY, VALUE, HEADER_COUNT, HEADER_KEY, HEADER_VALUE, UTF8, END, BEHIND = range(-12, 0)
+LENGTH, VARINT, OFFSET, KEY, VALUE, HEADER_COUNT, HEADER_KEY, HEADER_VALUE, UTF8, END, BEHIND = range(-11, 0)
 DAMAGE = {
     LENGTH: "a record with an impossible length",
     VARINT: "a number of more than 64 bits, or cut short",
-    TIMESTAMP: "a timestamp of more than 64 bits",
     OFFSET: "an offset outside of the batch",
     KEY: "a record with an impossible key length",
     VALUE: "a record with an impossible value length",
@@ -247,9 +246,7 @@ def decode(
         delta, time = record[DELTA], record[TIME]
         if delta < 0 or delta > last_delta:
             return OFFSET
-        when = base_time if is_log_time else base_time + time
-        if not is_log_time and ((base_time ^ when) & (time ^ when)) < 0:
-            return TIMESTAMP
+        when = base_time if is_log_time else base_time + time  # wraps around, as in the plain loop
         if first <= base_offset + delta < last:
             if not fits(record, at, with_headers, most_bytes, state, columns):
                 state[NEED] = record[RECORD_END] - at
