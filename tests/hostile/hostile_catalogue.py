@@ -245,6 +245,13 @@ def consumer_storm(n: int) -> Iterator[bytes]:
         yield consumer_join("consumer-storm", f"member-{number()}", topics=(WIDE,))
 
 
+def small_members(n: int) -> Iterator[bytes]:
+    while True:
+        yield b"".join(
+            consumer_join(f"small-{number() % 500}", f"member-{number()}", topics=("small",)) for _ in range(50)
+        )
+
+
 def fenced_heartbeats(n: int) -> Iterator[bytes]:
     return repeat(consumer_join("fenced", f"nobody-{n}", epoch=7) * 200)
 
@@ -593,6 +600,13 @@ CATALOGUE: tuple[Client, ...] = (
         prepare=Preparation.wide,
         connections=4,
         unmet="a commit of 800 kB is one step",
+    ),
+    Client(
+        "small-members",
+        "members of consumer groups, one after the other on few connections",
+        small_members,
+        prepare=Preparation.small,
+        connections=4,
     ),
     Client("many-groups", "groups with one offset, as fast as it goes", many_groups, prepare=Preparation.small),
     Client(

@@ -31,6 +31,7 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.journal.journal import Journal
 from kohort.coordinator.journal.story import cut
+from kohort.coordinator.member_bytes import MemberBytes
 from kohort.coordinator.offsets.sizes import Total
 from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import HOLD
@@ -79,13 +80,14 @@ class GroupShards:
         self._turn = turn
         self._assignors = assignors
         self._offsets = Total()
+        self._members = MemberBytes(self._held_bytes, config.group_max_total_bytes)
         self._told = Topics()
         """The topics that the shards know."""
 
     def add(self, index: int) -> Shard:
         """A shard without state, for its log to be loaded."""
         shard = Shard(index, self._config, self._assignors)
-        shard.running.total_bytes = self._held_bytes
+        shard.running.member_bytes = self._members
         shard.hard.total = self._offsets
         number = self.machines.add(shard)
         assert number == index, "shards come first"

@@ -156,9 +156,10 @@ class Config:
     )
     group_max_total_bytes: int = _setting(
         100_663_296,
-        "Half of it bounds the bytes of the protocols and subscriptions of all groups' members; beyond it, joins that "
-        "need more than 64 kB more are refused. The other half bounds committed offsets with their metadata; beyond "
-        "it, commits that need more are refused. Default: a share of memory.max.bytes",
+        "Half of it bounds the members of all groups: their protocols, subscriptions and 2 kB each. Beyond it, joins "
+        "that need more are refused; beyond three quarters of it, those that need more than 64 kB. The other half "
+        "bounds committed offsets with their metadata; beyond it, commits that need more are refused. Default: a share "
+        "of memory.max.bytes",
         low=1_048_576,
     )
     group_max_pending_members: int = _setting(

@@ -111,7 +111,7 @@ class Shard:
         self.log = LogName("__consumer_offsets", index)
         self.index = index
         self.hard = HardState()
-        self.running = Running(self.hard, config.deviations)
+        self.running = Running(self.hard, config.deviations, config.group_max_total_bytes)
         """For reading: queries, checkers, tests."""
         self._config = config
         self._groups = ClassicGroups(config, self.hard, self.running)

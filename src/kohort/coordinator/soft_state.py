@@ -6,9 +6,7 @@ persist a group. The soft state of consumer groups is in consumer/soft_state.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from kohort.config import Deviations
+from kohort.config import LONG_MAX, Deviations
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.responses import join_error
@@ -16,6 +14,7 @@ from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.effects import Outbox
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.member_bytes import MEMBER_BYTES, MemberBytes
 from kohort.coordinator.records import generation_record, group_record
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
@@ -32,35 +31,31 @@ DEADLINES_OF_MEMBERS = frozenset(("session", "pending", "join", "sync"))
 """Those that members must meet with a request."""
 
 
-LARGE_MEMBER = 65_536
-"""Bytes of a member that is refused when all groups together hold too much. Members with less are never refused."""
-
-
 class Running:
-    def __init__(self, hard: HardState, deviations: Deviations) -> None:
+    def __init__(self, hard: HardState, deviations: Deviations, limit: int = LONG_MAX) -> None:
+        """`limit`: group.max.total.bytes."""
         self._hard = hard
         self.deviations = deviations
         self.groups: dict[str, Group] = {}
         self.deadlines: Deadlines[Key] = Deadlines()
         self.parked: dict[RequestId, tuple[str, str]] = {}
         """Parked requests: group and member."""
-        self.total_bytes: Callable[[], int] = lambda: self.held_bytes
-        """Bytes of protocols and subscriptions in all shards. It looks at every group: ask for large joins only."""
+        self.member_bytes = MemberBytes(lambda: self.held_bytes, limit)
+        """The size of the members of all groups. The shards of a server share it."""
         self.out = Outbox()
         """The effects of the step under way."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the protocols and subscriptions of this shard's members."""
-        consumers = self._hard.consumers.groups.values()
-        return sum(group.protocol_bytes for group in self.groups.values()) + sum(
-            group.names_size + group.classic_bytes for group in consumers
-        )
-
-    def has_room(self, more: int, limit: int) -> bool:
-        """True if a member may bring this many bytes more: few always, many up to half of the limit over all
-        groups. The other half is for offsets."""
-        return more <= LARGE_MEMBER or self.total_bytes() + more <= limit // 2
+        """Bytes of this shard's members."""
+        size = members = 0
+        for group in self.groups.values():
+            size += group.protocol_bytes
+            members += len(group.members)
+        for consumers in self._hard.consumers.groups.values():
+            size += consumers.names_size + consumers.classic_bytes
+            members += len(consumers.members)
+        return size + MEMBER_BYTES * members
 
     # -- deadlines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wire_driver import Wire
 
+from kohort.broker.messages import changed
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -34,15 +35,33 @@ def beat(group: str, names: tuple[str, ...]) -> ConsumerGroupHeartbeatRequest:
     )
 
 
-def test_large_members_of_many_groups_are_refused_and_small_ones_never() -> None:
+def test_large_members_of_many_groups_are_refused_before_small_ones() -> None:
     wire = Wire(group_max_total_bytes=8 * MIB)
     for i in range(5):
         wire.connect().send(join(f"large-{i}", 900_000), 3)
     held = sum(shard.running.held_bytes for shard in wire.broker.state.shards)
-    assert 3 * MIB < held <= 4 * MIB
+    assert 2 * MIB < held <= 3 * MIB
     client = wire.connect()
     assert client.ask(join("later", 900_000), 4).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert client.ask(join("later", 200), 4).error_code == ErrorCode.MEMBER_ID_REQUIRED
     names = tuple(f"{i}-{'n' * 200}" for i in range(4_000))
     assert client.ask(beat("consumers", names), 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert client.ask(beat("consumers", ("orders",)), 1).error_code == ErrorCode.NONE
+
+
+def test_members_count_however_small_they_are() -> None:
+    """One connection can register any number of members of consumer groups."""
+    wire = Wire(group_max_total_bytes=MIB)
+    client = wire.connect()
+    errors = []
+    for number in range(300):
+        joined = beat(f"g{number % 7}", ("orders",))
+        errors.append(client.ask(changed(joined, member_id=f"m{number}"), 1).error_code)
+    accepted = errors.count(ErrorCode.NONE)
+    assert errors == [ErrorCode.NONE] * accepted + [ErrorCode.GROUP_MAX_SIZE_REACHED] * (300 - accepted)
+    assert 200 < accepted < 256
+    known = changed(beat("g0", ("orders",)), member_id="m0")
+    assert client.ask(known, 1).error_code == ErrorCode.NONE, "it adds nothing"
+    wire.advance(3_000)
+    client.ask(changed(beat("g1", ()), member_id="m1", member_epoch=-1), 1)
+    assert client.ask(changed(beat("g2", ("orders",)), member_id="new"), 1).error_code == ErrorCode.NONE

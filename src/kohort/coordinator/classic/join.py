@@ -12,6 +12,7 @@ from kohort.coordinator.classic.rebalance import Rebalances
 from kohort.coordinator.classic.responses import join_error, joined, sync_error
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.member_bytes import MEMBER_BYTES
 from kohort.coordinator.records import group_record
 from kohort.coordinator.soft_state import Running
 from kohort.wire.errors import ErrorCode
@@ -43,10 +44,11 @@ class Joins:
             if not self._deviations.refused_join_founds:
                 self._running.groups[group.group_id] = group
             return self._refuse_join(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        size = self._bytes_with(group, request, protocols)
-        if size > self._config.group_max_bytes or not self._running.has_room(
-            size - group.protocol_bytes, self._config.group_max_total_bytes
-        ):
+        former = group.members.get(request.member_id or group.instances.get(request.group_instance_id or "", ""))
+        more = size_of(protocols) - (former.protocol_bytes if former is not None else 0)
+        # The size of all protocols bounds the leader's response and the group's record (R5).
+        is_too_large = group.protocol_bytes + more > self._config.group_max_bytes
+        if is_too_large or not self._running.member_bytes.has_room(more + (MEMBER_BYTES if former is None else 0)):
             return self._refuse_full(group, event, now)
         if request.member_id:
             return self._join_known(group, event, protocols, now)
@@ -78,11 +80,6 @@ class Joins:
         if group.phase is Phase.PREPARING:
             return (member is not None and member.join is not None) or group.parked_joins < limit
         return group.phase is Phase.EMPTY or member is not None or len(group.members) < limit
-
-    def _bytes_with(self, group: Group, request: JoinGroupRequest, protocols: Protocols) -> int:
-        """The size of all protocols with this member's: it bounds the leader's response and the group's record (R5)."""
-        former = group.members.get(request.member_id or group.instances.get(request.group_instance_id or "", ""))
-        return group.protocol_bytes + size_of(protocols) - (former.protocol_bytes if former is not None else 0)
 
     def _refuse_full(self, group: Group, event: GroupRequested, now: Millis) -> None:
         member_id = event.body.member_id

@@ -13,6 +13,7 @@ from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, size_of_names
 from kohort.coordinator.consumer.reconciliation import MemberState, TopicPartition
+from kohort.coordinator.member_bytes import MEMBER_BYTES
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -84,15 +85,15 @@ def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
     return ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group would subscribe to too many names: group.max.bytes is {limit}."
 
 
-def names_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> int:
-    """Characters of subscribed names that the heartbeat adds to those of the group."""
-    if not request.subscribed_topic_names or request.member_epoch < 0:
+def bytes_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> int:
+    """What the heartbeat adds to the size of the group: subscribed names, and the member if it is new."""
+    if request.member_epoch < 0 or (request.member_epoch > 0 and not request.subscribed_topic_names):
         return 0
     former = None
     if group is not None:
         former = group.members.get(group.instances.get(request.instance_id or "", request.member_id))
-    before = size_of_names(former.subscribed_topic_names) if former is not None else 0
-    return size_of_names(request.subscribed_topic_names) - before
+    before = size_of_names(former.subscribed_topic_names) if former is not None else -MEMBER_BYTES
+    return size_of_names(request.subscribed_topic_names or ()) - before
 
 
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:

@@ -26,13 +26,13 @@ from kohort.config import Config
 from kohort.coordinator.classic.responses import heartbeat_error
 from kohort.coordinator.consumer.checks import (
     Refusal,
+    bytes_added,
     check_epoch,
     check_epoch_as_kafka,
     check_heartbeat,
     check_known,
     check_names,
     check_static,
-    names_added,
 )
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
@@ -249,11 +249,10 @@ class Heartbeats:
             return ErrorCode.GROUP_ID_NOT_FOUND, why
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
-        if more := names_added(group, request):
+        if not self._running.member_bytes.has_room(bytes_added(group, request)):
             limit = self._config.group_max_total_bytes
-            if not self._running.has_room(more, limit):
-                full = f"The groups would subscribe to too many names: group.max.total.bytes is {limit}."
-                return ErrorCode.GROUP_MAX_SIZE_REACHED, full
+            full = f"The members of all groups would be too large: group.max.total.bytes is {limit}."
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, full
         keeps_places = self._deviations.full_group
         if request.member_epoch < 0 or (request.member_epoch and keeps_places):
             return None

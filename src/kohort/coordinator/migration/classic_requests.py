@@ -32,6 +32,7 @@ from kohort.coordinator.consumer.members import Members
 from kohort.coordinator.consumer.reconciliation import Reconciliation
 from kohort.coordinator.consumer.soft_state import JOIN, SYNC
 from kohort.coordinator.events import GroupRequested, Millis, Reply
+from kohort.coordinator.member_bytes import MEMBER_BYTES
 from kohort.coordinator.migration.classic_side import (
     assignment_for,
     joint_bytes,
@@ -149,7 +150,9 @@ class MixedGroups:
         # The member's former protocols count too: assignors are changed in two steps, as in a classic group (J10).
         if not protocols or not joint_protocols(group, None, protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if joint_bytes(group, former, protocols) > self._config.group_max_bytes:
+        size = joint_bytes(group, former, protocols)
+        more = size - group.classic_bytes + (MEMBER_BYTES if former is None else 0)
+        if size > self._config.group_max_bytes or not self._running.member_bytes.has_room(more):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.UNKNOWN_MEMBER_ID if len(request.member_id) > LONGEST_NAME else ErrorCode.NONE
 
