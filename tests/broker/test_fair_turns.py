@@ -7,7 +7,7 @@ from typing import Any
 from group_driver import consumer_beat, consumer_join, heartbeat_request, stable
 from wire_driver import Connection, Wire, batch, fetch_request, produce_request, values_of, with_topic
 
-from kohort.broker.ready import REPEATS, REQUESTS_BETWEEN
+from kohort.broker.ready import COSTLY, OVER, REPEATS, REQUESTS_BETWEEN, WITHIN
 from kohort.broker.turn import Closed, Send, Turn, Unread
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -16,14 +16,15 @@ from kohort.wire.schemas.metadata import MetadataRequest
 ASK = ApiVersionsRequest(client_software_name="asks", client_software_version="1"), 3
 
 
-def short_turn(wire: Wire, *arrived: Any, requests: int) -> list[Connection]:
-    """The connections that a turn with a budget of so many requests answers, in order."""
+def short_turn(wire: Wire, *arrived: Any, requests: int, over: int = OVER) -> list[Connection]:
+    """The connections that a turn with a budget of so many requests answers, in order. `over`: OVER or COSTLY, what the
+    edge says then."""
     left = requests
 
-    def time_is_up() -> bool:
+    def time_is_up() -> int:
         nonlocal left
         left -= 1
-        return left < 0
+        return over if left < 0 else WITHIN
 
     turn: Turn = wire.broker.step(arrived, wire.now, time_is_up)
     wire.end(turn)
@@ -36,8 +37,8 @@ def test_connections_take_turns() -> None:
     frames = [a.frame(*ASK) for _ in range(5)] + [b.frame(*ASK), b.frame(*ASK), c.frame(*ASK)]
     assert short_turn(wire, *frames, requests=2) == [a, a]
     assert wire.broker.busy
-    assert short_turn(wire, requests=4) == [b, c, b, a], "a has used up a turn"
-    assert short_turn(wire, b.frame(*ASK), requests=10) == [b, a, a]
+    assert short_turn(wire, requests=4) == [a, b, c, a]
+    assert short_turn(wire, b.frame(*ASK), requests=10) == [b, a, b]
     assert not wire.broker.busy
 
 
@@ -219,9 +220,9 @@ def test_who_uses_up_a_turn_comes_after_the_others() -> None:
     wire = Wire()
     costly, other, another = (wire.connect() for _ in range(3))
     frames = [costly.frame(*ASK) for _ in range(4)]
-    assert short_turn(wire, *frames, requests=1) == [costly]
+    assert short_turn(wire, *frames, requests=1, over=COSTLY) == [costly]
     waiting = [client.frame(*ASK) for client in (other, another, other)]
-    assert short_turn(wire, *waiting, requests=4) == [other, another, other, costly]
+    assert short_turn(wire, *waiting, requests=4, over=COSTLY) == [other, another, other, costly]
     assert short_turn(wire, other.frame(*ASK), requests=1) == [other], "others make it wait again"
     assert short_turn(wire, requests=10) == [costly, costly]
     assert short_turn(wire, costly.frame(*ASK), other.frame(*ASK), requests=10) == [costly, other], (
@@ -232,7 +233,7 @@ def test_who_uses_up_a_turn_comes_after_the_others() -> None:
 def test_who_uses_up_turns_is_not_forgotten() -> None:
     wire = Wire()
     costly, *others = (wire.connect() for _ in range(REQUESTS_BETWEEN + 3))
-    assert short_turn(wire, costly.frame(*ASK), costly.frame(*ASK), requests=1) == [costly]
+    assert short_turn(wire, costly.frame(*ASK), costly.frame(*ASK), requests=1, over=COSTLY) == [costly]
     answered = [client for other in others for client in short_turn(wire, other.frame(*ASK), requests=1)]
     assert answered[0] is not costly
     assert costly in answered

@@ -44,7 +44,7 @@ class Scene:
         self.schedule.begin(now)
         return self.since()
 
-    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], bool]) -> Turn:
+    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], int]) -> Turn:
         self.arrived.append(list(arrived))
         writes = [CreateLog(LogKey(b"t" * 16, 0)) for event in arrived if event is WRITE]
         return Turn(tuple(writes), ())

@@ -599,7 +599,6 @@ CATALOGUE: tuple[Client, ...] = (
         big_commits,
         prepare=Preparation.wide,
         connections=4,
-        unmet="a commit of 800 kB is one step",
     ),
     Client(
         "small-members",

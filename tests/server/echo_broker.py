@@ -92,7 +92,7 @@ class EchoBroker:
     def load(self) -> None:
         pass
 
-    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], bool]) -> Turn:
+    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], int]) -> Turn:
         self.turns.append(list(arrived))
         self.times.append(now)
         self.deadline = None

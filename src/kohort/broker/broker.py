@@ -24,7 +24,6 @@ Malformed bytes close their connection with a reason. An exception of `step` nam
 from __future__ import annotations
 
 import random as random_module
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -41,7 +40,7 @@ from kohort.broker.apis import (
     advertised,
     outlasts,
 )
-from kohort.broker.connection import Connection
+from kohort.broker.connection import Connection, nothing
 from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
@@ -150,7 +149,7 @@ class Broker:
     def waiting_bytes(self, connection: ConnectionId) -> int:
         """Bytes of this connection's requests that wait, for whatever reason."""
         found = self._connections.get(connection)
-        return sum(map(len, found.backlog)) if found is not None and found.backlog else 0
+        return found.waiting_bytes if found is not None else 0
 
     def is_ready(self, connection: ConnectionId) -> bool:
         """True if requests of this connection wait for nothing but a later turn."""
@@ -163,8 +162,8 @@ class Broker:
         deadlines = state.machines.deadlines.next(), state.fetch_waits.next_deadline(), self._upkeep.next_deadline()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], bool] = never) -> Turn:
-        """`time_is_up` is asked before each request: True once the turn has taken long enough."""
+    def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], int] = never) -> Turn:
+        """`time_is_up` is asked before each request: WITHIN, OVER or COSTLY (ready.py)."""
         state = self._state
         state.turn.begin(now)
         self._ready.begin(time_is_up)
@@ -217,7 +216,7 @@ class Broker:
                     return
                 self._answer_held(connection)
                 if connection.is_occupied or connection.is_costly or self._ready or self._ready.is_over():
-                    connection.backlog.append(event.data)
+                    connection.push(event.data)
                     self._hurry_fetch(connection)
                     self._settle()
                     self._ready.put(connection)
@@ -267,7 +266,7 @@ class Broker:
         self.repeats.forget(connection_id)
         self._works.close(connection)
         connection.is_unread = False
-        connection.backlog = deque(filter(outlasts, connection.backlog))
+        connection.keep(outlasts)
         if connection.parked is not None:
             parked = self._parked.pop(connection.parked)
             connection.parked = None
@@ -284,7 +283,7 @@ class Broker:
         state = self._state
         self._stopping = True
         for connection in self._connections.values():
-            connection.backlog.clear()
+            connection.keep(nothing)
             self._works.drop(connection)
         self._ready.clear()
         for shard in range(len(state.shards)):
@@ -414,7 +413,7 @@ class Broker:
 
     def _disconnect(self, connection: Connection, reason: str) -> None:
         connection.closing = True
-        connection.backlog.clear()
+        connection.keep(nothing)
         self._releases.append(Disconnect(connection.id, reason))
 
     def _settle(self) -> None:
@@ -445,7 +444,7 @@ class Broker:
                     self._ready.put(connection)
                 else:
                     left = REPEATS
-                    while self._serve(connection, connection.backlog.popleft()) and connection.can_go_on and left > 1:
+                    while self._serve(connection, connection.pop()) and connection.can_go_on and left > 1:
                         left -= 1
 
     def _release(self, request_id: events.RequestId, body: Any) -> None:

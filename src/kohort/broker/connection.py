@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from kohort.broker.authorization import Principal
@@ -42,6 +42,7 @@ class Connection:
         "principal",
         "rules_version",
         "software",
+        "waiting_bytes",
         "work",
     )
 
@@ -59,19 +60,37 @@ class Connection:
         self.software = ("", "")
         """Name and version, from ApiVersions."""
         self.backlog: deque[bytes] = deque()
+        """Requests that wait. Change it by `push`, `pop` and `keep`."""
+        self.waiting_bytes = 0
+        """The bytes of the backlog."""
         self.parked: RequestId | None = None
         self.work: Work | None = None
         """The request whose answer is being made in steps."""
         self.closing = False
         """A Disconnect was released; requests that still arrive are dropped."""
         self.is_costly = False
-        """Its last request used up its turn (ready.py)."""
+        """Its last request took much of a turn (ready.py)."""
         self.is_held = False
         """The answer to its last heartbeat was held; the next one goes to the handler, which can hold it again."""
         self.is_queued = False
         """It is in the broker's queue of ready connections."""
         self.is_unread = False
         """The client leaves many answers unread."""
+
+    def push(self, frame: bytes) -> None:
+        self.backlog.append(frame)
+        self.waiting_bytes += len(frame)
+
+    def pop(self) -> bytes:
+        frame = self.backlog.popleft()
+        self.waiting_bytes -= len(frame)
+        return frame
+
+    def keep(self, wanted: Callable[[bytes], bool]) -> None:
+        """Drop the other requests of the backlog."""
+        if self.backlog:
+            self.backlog = deque(filter(wanted, self.backlog))
+            self.waiting_bytes = sum(map(len, self.backlog))
 
     @property
     def can_go_on(self) -> bool:
@@ -82,3 +101,7 @@ class Connection:
     def is_occupied(self) -> bool:
         """True if a request that arrives now has to wait behind others of the connection."""
         return self.parked is not None or self.work is not None or bool(self.backlog)
+
+
+def nothing(frame: bytes) -> bool:
+    return False

@@ -7,7 +7,7 @@ Connections whose answers are made in steps wait in a queue of their own. They g
 and after every `REQUESTS_BETWEEN` requests of others: fifty long answers do not delay a heartbeat, and come to an end
 while requests arrive without a pause.
 
-So does a connection whose last request used up the turn, because the next one may be of the same kind. Four clients
+So does a connection whose last request took much of a turn, because the next one may be of the same kind. Four clients
 whose batches take long to decompress delay a heartbeat by one batch, not by four.
 
 Deadlines have a place in the queue too. It is behind all requests that had arrived when the deadlines were due: a
@@ -33,8 +33,13 @@ REQUESTS_BETWEEN = 16
 """Requests of others that are handled before the next steps of a long answer."""
 
 
-def never() -> bool:
-    return False
+WITHIN, OVER, COSTLY = range(3)
+"""What an edge says of the turn's time: within the budget; over it; over it, and what was done since it was asked last
+took a good part of the budget."""
+
+
+def never() -> int:
+    return WITHIN
 
 
 class Ready:
@@ -50,7 +55,7 @@ class Ready:
         self._since_long = 0
         """Requests handled since the last steps of a long answer."""
         self._has_deadlines = False
-        self._time_is_up: Callable[[], bool] = never
+        self._time_is_up: Callable[[], int] = never
 
     def __bool__(self) -> bool:
         return bool(self._queue or self._long)
@@ -59,8 +64,9 @@ class Ready:
         """How many connections wait for a request of theirs."""
         return len(self._queue)
 
-    def begin(self, time_is_up: Callable[[], bool]) -> None:
-        """A turn begins. `time_is_up` is asked before each request and between the steps of an answer."""
+    def begin(self, time_is_up: Callable[[], int]) -> None:
+        """A turn begins. `time_is_up` (WITHIN, OVER or COSTLY) is asked before each request and between the steps of an
+        answer."""
         self.answer_bytes = 0
         self._served = None
         self._time_is_up = time_is_up
@@ -72,12 +78,11 @@ class Ready:
 
     def is_over(self) -> bool:
         """True if the turn has no budget left for another request."""
-        if self.answer_bytes <= TURN_ANSWER_BYTES and not self._time_is_up():
-            return False
-        if self._served is not None:
+        verdict = self._time_is_up()
+        if verdict == COSTLY and self._served is not None:
             self._blame(self._served)
-            self._served = None
-        return True
+        self._served = None
+        return verdict != WITHIN or self.answer_bytes > TURN_ANSWER_BYTES
 
     def end(self) -> None:
         """No more requests are handled in this turn."""

@@ -41,7 +41,7 @@ class Steps(Protocol):
 
     @property
     def busy(self) -> bool: ...
-    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], bool]) -> Turn: ...
+    def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], int]) -> Turn: ...
     def at_once(self, connection_id: ConnectionId, data: bytes, now: Millis) -> tuple[bytes, int]: ...
     def next_deadline(self) -> Millis | None: ...
 
@@ -50,7 +50,7 @@ class Edge(Protocol):
     def begin_soon(self) -> None:
         """Call `TurnSchedule.begin` from the event loop, as soon as what runs now has returned."""
 
-    def time_is_up(self) -> bool:
+    def time_is_up(self) -> int:
         """True once the turn that has begun should handle no more requests."""
 
     def commit(self, turn: Turn) -> None:

@@ -33,6 +33,8 @@ QUEUE_BYTES = 1_048_576
 """Frames waiting at a shut gate beyond which reading stops."""
 TURN_BYTES = 8_388_608
 """Bytes that one connection may contribute to a turn. A single larger frame passes."""
+FRAME_BYTES = 4_096
+"""A frame counts for so many bytes more: a turn takes up to 2,048 small ones of a connection."""
 FETCH = b"\0\1"
 """The first bytes of a Fetch request: its API key."""
 
@@ -195,7 +197,7 @@ class Connection:
 
     def _hand_over(self, frame: bytes) -> None:
         self._all.take(self, frame)
-        self._turn_bytes += len(frame)
+        self._turn_bytes += FRAME_BYTES + len(frame)
         if frame[:2] == FETCH or self._turn_bytes > TURN_BYTES:
             self.gate_open = False
 

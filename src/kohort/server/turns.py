@@ -15,6 +15,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
 
+from kohort.broker.ready import COSTLY, OVER, WITHIN
 from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Notice, Release, Turn
 from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnSchedule
 from kohort.coordinator.events import ServerPaused
@@ -26,6 +27,8 @@ COMPLAIN_AGAIN_S = 60.0
 LOOKS = 5
 """After a pause, how often the event loop polls the sockets before the next turn: new connections need several."""
 TURN_S = 0.005
+COSTLY_S = 0.002
+"""A request that takes longer is costly."""
 """A turn handles no more requests after this time."""
 
 
@@ -62,7 +65,7 @@ class TurnLoop:
         """The controls of the turn under way."""
         self._stopped = False
         self._timer: Timer | None = None
-        self._turn_ends = 0.0
+        self._turn_ends = self._asked_at = 0.0
         self._looks = 0
         """Since the last pause was found."""
         self._looking = self._loop.call_later(LOOK_MS / 1000, self._look)
@@ -122,7 +125,8 @@ class TurnLoop:
             return
         self._looks = 0
         self._began()
-        self._turn_ends = time.perf_counter() + TURN_S
+        self._asked_at = time.perf_counter()
+        self._turn_ends = self._asked_at + TURN_S
         first = self._take_controls()
         try:
             self._schedule.begin(now, first)
@@ -145,8 +149,12 @@ class TurnLoop:
                 self._taken.append(done)
         return first
 
-    def time_is_up(self) -> bool:
-        return time.perf_counter() > self._turn_ends
+    def time_is_up(self) -> int:
+        now = time.perf_counter()
+        took, self._asked_at = now - self._asked_at, now
+        if now <= self._turn_ends:
+            return WITHIN
+        return COSTLY if took > COSTLY_S else OVER
 
     def commit(self, turn: Turn) -> None:
         if self._writer is None:

@@ -160,7 +160,7 @@ class Process:
     def begin_soon(self) -> None:
         self.world.at(self.paused_until, self._begin, self._schedule)
 
-    def time_is_up(self) -> bool:
+    def time_is_up(self) -> int:
         self._requests_left -= 1
         return self._requests_left < 0
 
