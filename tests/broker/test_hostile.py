@@ -81,13 +81,26 @@ def test_a_search_by_time_passes_over_unreadable_records(client: Connection, tim
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
 
 
-@pytest.mark.parametrize(("base", "delta", "step"), [(2**63 - 1, 5, 0), (START_MS, 1, 7), (START_MS, 1, -1)])
-def test_times_and_offsets_beyond_what_an_answer_can_hold(client: Connection, base: int, delta: int, step: int) -> None:
+def placed(base: int, delta: int, step: int) -> bytes:
+    """A batch whose record is this far from the base timestamp and the base offset."""
     record = b"\0" + varint(delta) + varint(step) + b"\x01\x01\0"
     batch = bytearray(forged(varint(len(record)) + record, 1))
     batch[27:35] = base.to_bytes(8, "big", signed=True)
     batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
-    produce_data(client, bytes(batch))
+    return bytes(batch)
+
+
+def test_times_wrap_around_as_in_javas_longs(client: Connection) -> None:
+    produce_data(client, placed(2**63 - 1, 5, 0))
+    found = client.listed(START_MS)
+    assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1), "the record's time is before all others"
+    found = client.listed(-3)
+    assert (found.error_code, found.offset, found.timestamp) == (0, 0, 4 - 2**63)
+
+
+@pytest.mark.parametrize("step", [7, -1])
+def test_offsets_beyond_what_an_answer_can_hold(client: Connection, step: int) -> None:
+    produce_data(client, placed(START_MS, 1, step))
     for timestamp in (START_MS, -3):
         found = client.listed(timestamp)
         assert (found.error_code, found.offset, found.timestamp) == (0, 0, START_MS)
