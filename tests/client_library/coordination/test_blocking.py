@@ -124,7 +124,7 @@ def test_sys_exit_in_on_lost_does_not_end_the_thread(servers: str, unique: str) 
 
 def test_ensuring_within_a_time(unique: str) -> None:
     with (
-        KohortServer(group_initial_rebalance_delay_ms=1_000) as server,
+        KohortServer(compatibility="kafka", group_initial_rebalance_delay_ms=1_000) as server,
         Worker(server.bootstrap_servers, unique) as worker,
     ):
         assert not worker.ensure_active_group(200)
@@ -176,7 +176,7 @@ def test_a_fenced_instance(servers: str, unique: str) -> None:
 
 
 def test_closing_ends_a_call_in_another_thread(unique: str) -> None:
-    with KohortServer(group_initial_rebalance_delay_ms=60_000) as server:
+    with KohortServer(compatibility="kafka", group_initial_rebalance_delay_ms=60_000) as server:
         worker = Worker(server.bootstrap_servers, unique)
         with working(worker):
             wait_until(lambda: "metadata" in worker.names)

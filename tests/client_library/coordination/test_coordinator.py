@@ -108,7 +108,7 @@ async def test_a_rebalance_is_pushed(servers_of_kohort: str, unique: str) -> Non
 
 
 async def test_ensure_active_group_may_be_cancelled_and_called_again(unique: str) -> None:
-    with KohortServer(group_initial_rebalance_delay_ms=1_000) as server:
+    with KohortServer(compatibility="kafka", group_initial_rebalance_delay_ms=1_000) as server:
         async with Recording(server.bootstrap_servers, unique) as alone:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
@@ -226,7 +226,7 @@ async def test_a_member_that_does_not_come_back_is_removed(servers: str, unique:
 
 
 async def test_closing_does_not_wait_for_the_group_to_form(unique: str) -> None:
-    with KohortServer(group_initial_rebalance_delay_ms=60_000) as server:
+    with KohortServer(compatibility="kafka", group_initial_rebalance_delay_ms=60_000) as server:
         given_up, ensures = (Recording(server.bootstrap_servers, unique + name) for name in "ab")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
