@@ -397,5 +397,7 @@ def test_who_is_elected() -> None:
         (claims(a=-1, b=-1), b"a"),
         (claims(a=RESIGNED, b=-1), b"b"),
         (claims(a=RESIGNED), b"a"),
+        (claims(a=RESIGNED - 8, b=RESIGNED - 7), b"b"),
+        (claims(a=RESIGNED - 7, b=RESIGNED), b"b"),
     ):
         assert set(elect(claimed).values()) == {elected}

@@ -49,7 +49,7 @@ from kohort.wire.embedded import ELECTION_PROTOCOL
 
 NO_CLAIM = -1
 RESIGNED = -2
-"""The claim of the candidate that led last and has resigned: any other candidate is elected before it."""
+"""A candidate that has resigned claims this number less the token of its term: any other is elected before it."""
 PROTOCOL = "one-leader"
 
 API_TIMEOUT_MS = 60_000
@@ -141,8 +141,8 @@ class Election(Coordinator, Generic[AnyToken]):
         self._term: Term[AnyToken] | None = None
         self._given: Term[AnyToken] | None = None
         """The last term that the application got."""
-        self._resigned = False
-        """True from a resignation until this candidate or another one leads."""
+        self._resigned: int | None = None
+        """The token of the term that this candidate has resigned from, until it learns that it or another one leads."""
         self._claim = NO_CLAIM
         """The claim of the last round."""
         self._change = asyncio.Event()
@@ -213,7 +213,7 @@ class Election(Coordinator, Generic[AnyToken]):
         if (term := self.term) is not None:
             self._claim = int(term.token)
         else:
-            self._claim = RESIGNED if self._resigned else NO_CLAIM
+            self._claim = NO_CLAIM if self._resigned is None else RESIGNED - self._resigned
         return {PROTOCOL: self._claim.to_bytes(8, "big", signed=True)}
 
     def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[JoinedMember]) -> Mapping[str, bytes]:
@@ -222,11 +222,11 @@ class Election(Coordinator, Generic[AnyToken]):
     async def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
         self.leader_id = assignment.decode()
         if self.leader_id != member_id:
-            self._resigned = False
+            self._resigned = None
             self._end()
-        elif self.term is None and not (self._resigned and self._claim != RESIGNED):  # else the next round counts
+        elif self.term is None and (self._resigned is None or self._claim <= RESIGNED):  # else the next round counts
             self._end()
-            if self._resigned:
+            if self._resigned is not None:
                 await asyncio.sleep(min(PAUSE_S, self._settings.session_timeout_ms / 4000))
             try:
                 token = await self._token(generation)
@@ -238,7 +238,7 @@ class Election(Coordinator, Generic[AnyToken]):
             else:
                 if self.generation.generation_id != generation:
                     return  # lost meanwhile
-                self._resigned = False
+                self._resigned = None
                 self._term = Term(self, token)
                 self._lease.begin()
                 self._change.set()
@@ -267,8 +267,9 @@ class Election(Coordinator, Generic[AnyToken]):
         self._end()
 
     def _resign(self) -> None:
+        if self._term is not None:
+            self._resigned = int(self._term.token)
         self._end()
-        self._resigned = True
         if not self._closed:
             self.request_rejoin("the leader has resigned")
 
@@ -281,8 +282,9 @@ class Election(Coordinator, Generic[AnyToken]):
 
 
 def elect(metadata: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Elect the member that claims the latest term, else the first that has not just resigned; every member gets the id
-    of the elected."""
+    """Elect the member that claims the latest term, else the first that has not just resigned, else the one whose
+    resignation is the oldest: a candidate may not have learned yet who followed it. Every member gets the id of the
+    elected."""
     claims = {member_id: int.from_bytes(claim[:8], "big", signed=True) for member_id, claim in metadata.items()}
     elected = max(claims, key=claims.__getitem__)
     return dict.fromkeys(claims, elected.encode())
