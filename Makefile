@@ -54,10 +54,11 @@ test: check ## check, then every quick test that PyPI packages alone can run (TE
 test-slow: $(VENV)/.dev ## the long ones: crashes, demos, Spark applications, fresh seeds
 	KOHORT_PURE=1 $(PYTEST) -m "slow and not ($(WITH_TOOLS))"
 
-test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles (CRASH_CYCLES=…); some 15 minutes
+test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…); half an hour
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
+	$(BIN)/python tests/crash --transactions --cycles $(CRASH_CYCLES)
 
-test-hostile: $(VENV)/.dev ## members beside hostile clients, each and in random mixes (CLIENTS=… MIXES=100 SEED= LENIENT=yes SHORT=yes); some 14 minutes
+test-hostile: $(VENV)/.dev ## members beside hostile clients, each and in random mixes (CLIENTS=… MIXES=100 SEED= LENIENT=yes SHORT=yes); some 15 minutes
 	$(BIN)/python tests/hostile $(if $(SHORT),--short) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(MIXES),--mixes $(MIXES)) $(if $(SEED),--seed $(SEED)) $(if $(LENIENT),--lenient)
 
 fuzz: $(VENV)/.dev ## hostile input for a minute (FUZZ_SECONDS=…, FUZZ_INPUTS=…, FUZZ_SEED=…, FUZZ_KINDS=…)
@@ -82,8 +83,8 @@ test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against koh
 	$(call needs,mvn java)
 	$(BIN)/python tests/peers/shared_kafka.py $(PYTEST) -m peers tests/peers tests/client_library tests/clients tests/java
 
-peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
-	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
+peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 TRANSACTIONS= SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
+	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(TRANSACTIONS),--transactions $(TRANSACTIONS)) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
 
 docs: $(VENV)/.docs ## the documentation site, in site/ (open site/index.html; its search needs a web server)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -109,7 +110,7 @@ format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
 
-bench: $(VENV)/.dev ## measure beside Apache Kafka, over an hour (ARGS=--quick: ten minutes); or `make bench SUBJECT…`
+bench: $(VENV)/.dev ## measure beside Apache Kafka, an hour and a half (ARGS=--quick: a quarter); or `make bench SUBJECT…`
 	@$(if $(filter $(BENCHES),$(MAKECMDGOALS)),:,if command -v $${CC:-cc} >/dev/null; then $(MAKE) --no-print-directory compiled; fi)
 	$(BIN)/python -m bench $(filter $(BENCHES),$(MAKECMDGOALS)) $(ARGS)
 

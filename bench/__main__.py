@@ -1,7 +1,7 @@
 """`python -m bench [SUBJECT...]`: measure kohort beside its peers, one subject after the other.
 
-Without names it measures every subject, which takes an hour and a quarter (`--quick`: ten minutes, with smaller sizes;
-those figures are not for keeping). It prints the tables. `--json` keeps every round; `--docs` writes
+Without names it measures every subject, which takes an hour and a half (`--quick`: a quarter of an hour, with smaller
+sizes; those figures are not for keeping). It prints the tables. `--json` keeps every round; `--docs` writes
 docs/performance.json, the tables and targets between their marks in docs/performance.md, and docs/performance.svg, and
 keeps there the subjects that this run did not measure.
 
@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench import _docs, commits, heartbeats, joins, many, rebalance, records, spark, startup
+from bench import _docs, commits, heartbeats, joins, many, rebalance, records, spark, startup, transactions
 from bench._machine import descendants
 from bench._run import Figures, lines, taken
 
 SUBJECTS = {
     module.SUBJECT.name: module.SUBJECT
-    for module in (heartbeats, commits, records, joins, startup, many, rebalance, spark)
+    for module in (heartbeats, commits, transactions, records, joins, startup, many, rebalance, spark)
 }
 
 

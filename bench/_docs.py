@@ -24,6 +24,7 @@ COLORS = {
     **dict.fromkeys(("compiled", "pushed", "kohort"), "#1b5e8c"),
     **dict.fromkeys(("pure", "plain"), "#5b9bc8"),
     "kafka": "#c0504d",
+    "synced": "#d99694",
     **dict.fromkeys(("kfake", "librdkafka"), "#a8a8a8"),
     "mock": "#c8c8c8",
     "floor": "#404040",

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from bench._crowd import ConsumerCrowd, join_request, sync_request
-from bench._peers import Server
+from bench._peers import APACHE, Server
 from kohort.client.cluster import Cluster
 from kohort.client.wire.blocking_connection import Connection
 from kohort.wire.codec import encode_request
@@ -54,7 +54,7 @@ def coordinators_ready(servers: Iterable[Server]) -> None:
     """Wait until every coordinator answers. Apache Kafka creates its offsets topic at the first FindCoordinator and
     then loads the fifty partitions one by one, so this asks for enough groups to cover each partition."""
     for server in servers:
-        if server.name == "kafka":
+        if server.name in APACHE:
             with Cluster(server.bootstrap) as cluster:
                 for n in range(SPREAD):
                     cluster.committed(f"ready-{n}")

@@ -2,6 +2,7 @@
 
     python -m bench._librdkafka produce ADDRESS TOPIC RECORDS SIZE COMPRESSION ACKS
     python -m bench._librdkafka consume ADDRESS TOPIC RECORDS
+    python -m bench._librdkafka transact ADDRESS TOPIC TRANSACTIONS
     python -m bench._librdkafka stream ADDRESS TOPIC PARTITIONS PERIOD_S     until stdin ends
     python -m bench._librdkafka members ADDRESS TOPIC     commands on stdin, until it ends
     python -m bench._librdkafka mock     a cluster of one broker; prints its address; until stdin ends
@@ -9,6 +10,9 @@
 `produce` and `consume` print their times as JSON. The time counts from the first record on: by then the client has
 metadata and connections, and a consumer its partitions. A consumer takes 10,000 records at a time and does not look at
 them.
+
+`transact` commits a transaction of one record every 20 ms, and prints the median and the 99th percentile of the times
+of commit_transaction(), and of those from produce() until the record comes out of a consumer with read_committed.
 
 `members` are consumers with KIP-848, each in a thread; java/RebalanceMembers.java is the same for Java's. Reports go to
 stdout, a line each, with times in nanoseconds of the machine's monotonic clock, written together every 20 ms:
@@ -23,6 +27,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import statistics
 import sys
 import threading
 import time
@@ -32,6 +37,9 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 WAIT_S = 120.0
+TRANSACTION_S = 0.02
+UNCOUNTED = 20
+"""The first transactions, which connect and warm up."""
 WORDS = [f"{word}-{n}" for word in ("click", "basket", "order", "return", "refund", "visit") for n in range(50)]
 
 
@@ -116,6 +124,60 @@ def consume(address: str, topic: str, records: int) -> float:
     return took
 
 
+def transact(address: str, topic: str, transactions: int) -> dict[str, float]:
+    """Both clients are in this process; the consumer, in a thread, reads from the topic's end on."""
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "log_level": 4,
+            "transactional.id": f"latency-{time.monotonic_ns()}",
+            "linger.ms": 0,
+        }
+    )
+    producer.init_transactions(WAIT_S)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "log_level": 4,
+            "group.id": "latency",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+    consumer.assign([TopicPartition(topic, 0, end)])
+    reads: list[int] = []
+
+    def read() -> None:
+        deadline = time.monotonic() + WAIT_S
+        while len(reads) < transactions + UNCOUNTED and time.monotonic() < deadline:
+            if (message := consumer.poll(0.1)) is not None and not message.error():
+                reads.append(time.monotonic_ns() - int(message.value()))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    commits: list[int] = []
+    due = time.monotonic()
+    for number in range(transactions + UNCOUNTED):
+        if number == UNCOUNTED:
+            cpu = time.process_time()
+        time.sleep(max(0.0, due - time.monotonic()))
+        due = max(due + TRANSACTION_S, time.monotonic())
+        producer.begin_transaction()
+        producer.produce(topic, str(time.monotonic_ns()).encode(), partition=0)
+        began = time.monotonic_ns()
+        producer.commit_transaction(WAIT_S)
+        commits.append(time.monotonic_ns() - began)
+    reader.join()
+    assert len(reads) == len(commits), f"{len(reads)} of {len(commits)} records were read"
+    made = {"own_cpu": time.process_time() - cpu}
+    consumer.close()
+    for name, found in (("commit", commits), ("read", reads)):
+        percentiles = statistics.quantiles(found[UNCOUNTED:], n=100)
+        made |= {f"{name}_p50_us": percentiles[49] / 1e3, f"{name}_p99_us": percentiles[98] / 1e3}
+    return made
+
+
 def stream(address: str, topic: str, partitions: int, period_s: float) -> None:
     """A record to each partition every `period_s` seconds."""
     ended = threading.Event()
@@ -172,6 +234,7 @@ def mock() -> None:
 
 def main(words: list[str]) -> None:
     cpu = time.process_time()
+    done: dict[str, float]
     match words:
         case ["mock"]:
             return mock()
@@ -179,13 +242,15 @@ def main(words: list[str]) -> None:
             return stream(address, topic, int(partitions), float(period_s))
         case ["members", address, topic]:
             return members(address, topic)
+        case ["transact", address, topic, transactions]:
+            done = transact(address, topic, int(transactions))
         case ["produce", address, topic, records, size, compression, acks]:
-            took = produce(address, topic, int(records), int(size), compression, acks)
+            done = {"seconds": produce(address, topic, int(records), int(size), compression, acks)}
         case ["consume", address, topic, records, *_]:
-            took = consume(address, topic, int(records))
+            done = {"seconds": consume(address, topic, int(records))}
         case _:
             sys.exit(__doc__)
-    print(json.dumps({"seconds": took, "own_cpu": time.process_time() - cpu}))
+    print(json.dumps({"own_cpu": time.process_time() - cpu, **done}))
     return None
 
 

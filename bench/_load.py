@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench._peers import Server, c_program, started
+from bench._peers import APACHE, Server, c_program, started
 from bench._process import answer_to
 from bench._run import Run, Table, Values
 
@@ -37,16 +37,25 @@ def write_requests(path: Path, requests: Requests) -> None:
 
 
 def load(
-    server: Server, requests: Requests, *, depth: int, seconds: float, rate: float = 0.0, error_at: int = -1
+    server: Server,
+    requests: Requests,
+    *,
+    depth: int,
+    seconds: float,
+    rate: float = 0.0,
+    error_at: int = -1,
+    steps: Sequence[int] = (),
 ) -> Values:
     """Send the requests; native/load.c describes the arguments.
 
     The result has the server's CPU for each request, answers a second, their median time and its 99th percentile, and
-    the load's share of its own core. Rate and times leave out the answers of the first tenth of the time.
+    the load's share of its own core. Rate and times leave out the answers of the first tenth of the time. `steps` are
+    the positions of the errors where requests are the steps of transactions; then figures are for each transaction.
     """
     with tempfile.NamedTemporaryFile() as file:
         write_requests(Path(file.name), requests)
-        words = [*server.address, file.name, depth, seconds, rate, error_at]
+        words = [*server.address, file.name, depth, seconds, rate]
+        words += [",".join(map(str, steps)), len(steps)] if steps else [error_at]
         command = [str(c_program("load")), *map(str, words)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
             try:
@@ -63,18 +72,24 @@ def load(
                 process.kill()
                 raise
     found = json.loads(said)
-    return {"cpu_us": used / max(1, found.pop("answered")) * 1e6, **found}
+    answered = found.pop("answered")
+    return {"cpu_us": used / max(1, answered) * 1e6, **found, **({"transactions": answered} if steps else {})}
 
 
 def warm(run: Run, server: Server, requests: Requests, *, depth: int, limit_s: float = LIMIT_S) -> None:
     """Warm Apache Kafka up until a request gets no cheaper (less than a twentieth, twice in a row), because a JVM
     compiles frequent code."""
-    if server.name != "kafka":
+    warm_up(run, server, lambda: load(server, requests, depth=depth, seconds=WARM_S)["cpu_us"], limit_s=limit_s)
+
+
+def warm_up(run: Run, server: Server, cost_of_round: Callable[[], float], *, limit_s: float = LIMIT_S) -> None:
+    """As `warm`, with rounds of any kind."""
+    if server.name not in APACHE:
         return
     ends = time.monotonic() + limit_s / (4 if run.quick else 1)
     best, no_better = float("inf"), 0
     while no_better < 2 and time.monotonic() < ends:
-        cost = load(server, requests, depth=depth, seconds=WARM_S)["cpu_us"]
+        cost = cost_of_round()
         no_better = 0 if cost < best * 0.95 else no_better + 1
         best = min(best, cost)
 

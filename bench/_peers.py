@@ -3,6 +3,7 @@
     compiled   kohort with compiled hot modules, if there are any
     pure       kohort in pure Python
     kafka      Apache Kafka (needs Maven and Java 17)
+    synced     Apache Kafka that syncs each append to its disk before it answers, as kohort does
     kfake      franz-go's kfake (needs Go)
     mock       librdkafka's mock cluster
     floor      a loop in C that answers the same bytes to everything (needs gcc); only where one answer fits all
@@ -35,6 +36,7 @@ TITLES = {
     "mock": "librdkafka's mock",
     "floor": "C floor",
 }
+APACHE = ("kafka", "synced")
 GO, C = Path(__file__).parent / "go", Path(__file__).parent / "native"
 COMPILER = "gcc"
 COMPILED, PURE = (
@@ -72,6 +74,9 @@ LONG_SESSIONS = {
     "group.consumer.max.session.timeout.ms": "600000",
 }
 MANY_CONNECTIONS = {"max.connections": "12000", "max.connections.per.ip": "12000"}
+SYNCED = {"log.flush.interval.messages": "1"}
+"""Kafka syncs a log when this many records are not synced, in the append and thus before the answer; of its internal
+topics too, because none of their own settings replaces this one."""
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
 
 
@@ -91,7 +96,7 @@ def missing() -> dict[str, str]:
     if why := why_not_compiled():
         found["compiled"] = f"kohort's compiled modules: {why} (make compiled)"
     if not (shutil.which("mvn") and shutil.which("java")):
-        found["kafka"] = "Apache Kafka needs Maven and Java 17"
+        found |= dict.fromkeys(APACHE, "Apache Kafka needs Maven and Java 17")
     if not shutil.which("go"):
         found["kfake"] = "kfake needs Go"
     if not shutil.which(COMPILER):
@@ -130,7 +135,7 @@ def _kfake_program() -> Path:
 def versions(names: set[str]) -> dict[str, str]:
     """Also fetches and builds the peers, so that no figure includes it."""
     found = {}
-    if "kafka" in names:
+    if names & {*APACHE}:
         found["Apache Kafka"] = apache.version(kafka_jars())
         said = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
         found["Java"] = said.split('"')[1]
@@ -157,6 +162,8 @@ def _starting(name: str, settings: Settings, data: str, answer: bytes) -> Abstra
             return serving(*pairs(settings.get("kohort", {})), data=data, environment=environment)
         case "kafka":
             return apache.kafka(kafka_jars(), settings.get("kafka", {}))
+        case "synced":
+            return apache.kafka(kafka_jars(), {**settings.get("kafka", {}), **SYNCED})
         case "kfake":
             command = [str(_kfake_program()), *pairs(settings.get("kfake", {}))]
             return program(command, environment={"GOMAXPROCS": "1"})

@@ -69,6 +69,10 @@ def _a_second(ours: Values, _: Values) -> float:
     return 1e6 / ours["cpu_us"]
 
 
+def _beside_synced(rows: Mapping[str, str], name: str, met: Callable[[float], bool]) -> Check:
+    return Check("transactions", rows, _ratio(name), met, "synced", shown=Figures.typical)
+
+
 PROTOCOLS = ("classic", "consumer")
 HEARTBEATS, PIPELINED = (
     {
@@ -82,6 +86,15 @@ IN_TURN = {f"{p}, 50, members in turn": f"{p}, 50 connections, depth 16, 16 memb
 ON_50 = {f"{p}, depth {depth}": f"{p}, 50 connections, depth {depth}" for depth in (1, 16) for p in PROTOCOLS}
 SIZES = ("1 partition", "10 partitions", "100 partitions")
 COMMITS = {f"{size}, beside Kafka's": f"{size} a commit" for size in SIZES}
+TRANSACTIONS = {
+    f"{shape}{offsets}, {producers}": f"{shape}{offsets}, {producers}"
+    for producers in ("50 producers", "1 producer")
+    for offsets in ("", ", offsets")
+    for shape in ("1 record, 1 partition", "20 records, 1 partition", "20 records, 10 partitions")
+}
+ALONE = {name: row for name, row in TRANSACTIONS.items() if row.endswith("1 producer")}
+"""With fifty, EndTxn waits for the other producers' requests: the more a server commits, the longer."""
+LIBRDKAFKA = {"commit_transaction() of librdkafka": "librdkafka, 1 record, 50 a second"}
 SHARE = {"a core's share": "100,000 members, 33,333 heartbeats a second"}
 ALL: Mapping[str, str] = {}
 
@@ -101,6 +114,16 @@ TARGETS = {
     "25,000 synced offset commits a second from 50 clients, and more than Apache Kafka's unsynced": [
         Check("commits", {"1 partition each": "1 partition a commit"}, _value("rate"), lambda rate: rate >= 25_000),
         Check("commits", COMMITS, _ratio("rate"), lambda ratio: ratio > 1, "kafka"),
+    ],
+    "CPU per transaction at most half of Apache Kafka's, both synced": [
+        _beside_synced(TRANSACTIONS, "cpu_us", lambda ratio: ratio <= 0.5)
+    ],
+    "more transactions a second than Apache Kafka, both synced": [
+        _beside_synced(TRANSACTIONS, "rate", lambda ratio: ratio > 1)
+    ],
+    "commits faster than Apache Kafka's (medians), both synced": [
+        _beside_synced(ALONE, "last_p50_us", lambda ratio: ratio < 1),
+        _beside_synced(LIBRDKAFKA, "commit_p50_us", lambda ratio: ratio < 1),
     ],
     "rebalances ten times as fast as with Apache Kafka's defaults (real clients)": [
         Check(

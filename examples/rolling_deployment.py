@@ -7,6 +7,9 @@
 A worker's `group_instance_id` stays the same over restarts. A closed worker does not leave the group; when
 it comes back within its session, it gets its old work, and the other workers are not involved. Without the id, every
 stop and every start is a rebalance of all workers.
+
+When this program ends, its static members stay in the group until their sessions end, 30 seconds later. A program that
+leaves for good calls `worker.close(leave=True)`.
 """
 
 from __future__ import annotations

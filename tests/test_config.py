@@ -8,7 +8,19 @@ import pytest
 
 from kohort.cli.serve import described_settings
 from kohort.cli.start import chosen_config
-from kohort.config import SETTINGS, Address, Config, ConfigError, Deviations, addresses, check, load, with_values
+from kohort.config import (
+    SETTINGS,
+    Address,
+    Config,
+    ConfigError,
+    Deviations,
+    addresses,
+    check,
+    listeners_of,
+    load,
+    value_at,
+    with_values,
+)
 
 MIB = 1 << 20
 
@@ -75,7 +87,14 @@ def test_toml(tmp_path: Path) -> None:
         (["listeners=a:70000"], ["listeners", "HOST:PORT"]),
         (["listeners=a:1,b:2"], ["2 addresses", "brokers is 1"]),
         (["listeners=a:1,a:1", "brokers=2"], ["names an address twice"]),
-        (["listeners=SSL://a:1"], ["no TLS or SASL"]),
+        (["listeners=EXT://a:1"], ["the listener EXT has no protocol", "add EXT:SASL_SSL"]),
+        (["listeners=A-!://a:1"], ["the name of a listener"]),
+        (["listeners="], ["listeners names no address"]),
+        (["listeners=a:1,INT://a:1", "listener.security.protocol.map=INT:PLAINTEXT"], ["names an address twice"]),
+        (["listener.security.protocol.map=INT"], ["listener.security.protocol.map", "NAME:PROTOCOL"]),
+        (["listener.security.protocol.map=INT:TLS"], ["listener.security.protocol.map", "SASL_SSL"]),
+        (["listener.security.protocol.map=A:SSL,a:PLAINTEXT"], ["names A twice"]),
+        (["advertised.listeners=EXT://a:1"], ["the listener EXT, which listeners does not"]),
         (["listeners=a:65535", "brokers=2"], ["consecutive ports"]),
         (["advertised.listeners=0.0.0.0:9092"], ["advertised.listeners", "leads to this machine"]),
         (["group.min.session.timeout.ms=9", "group.max.session.timeout.ms=8"], ["is larger than"]),
@@ -97,10 +116,13 @@ def test_toml(tmp_path: Path) -> None:
         (["group.consumer.assignors="], ["names no assignor", "uniform, range, rack and lag"]),
         (["default.replication.factor=2"], ["larger than brokers (1)"]),
         (["brokers=3", "broker.rack=a,b"], ["broker.rack names 2 racks"]),
-        (["ssl.keystore.location=/k"], ["ssl.keystore.location", "not served by kohort yet"]),
-        (["sasl.enabled.mechanisms=PLAIN"], ["not served by kohort yet"]),
-        (["authorizer.class.name=X"], ["not served by kohort yet"]),
-        (["security.inter.broker.protocol=SSL"], ["not served by kohort yet"]),
+        (["ssl.cipher.suites=x"], ["ssl.cipher.suites", "not served by kohort yet"]),
+        (["listener.name.a.ssl.client.auth=none"], ["listeners does not name", "plaintext"]),
+        (["listener.name.plaintext.num.partitions=2"], ["num.partitions is not a setting", "single listeners"]),
+        (["listener.name.plaintext.ssl.client.auth=maybe"], ["ssl.client.auth", "required"]),
+        (["sasl.kerberos.service.name=kafka"], ["not served by kohort yet"]),
+        (["authorizer.class.name=X"], ["authorizer.class.name is 'X'"]),
+        (["security.providers=X"], ["not served by kohort yet"]),
     ],
 )
 def test_wrong_values_are_named(settings: list[str], words: list[str]) -> None:
@@ -131,7 +153,6 @@ def test_a_whole_broker_configuration_starts_a_server(tmp_path: Path) -> None:
 process.roles=broker,controller
 controller.quorum.voters=1@localhost:9093
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 num.network.threads=3
 num.io.threads=8
@@ -139,16 +160,13 @@ socket.send.buffer.bytes=102400
 socket.receive.buffer.bytes=102400
 log.dirs=/tmp/kraft-combined-logs
 num.recovery.threads.per.data.dir=1
-transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=5
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.consumer.assignor.offload.enable=true
 group.streams.heartbeat.interval.ms=500
 offsets.topic.segment.bytes=1048576
 offsets.commit.timeout.ms=5000
-transactional.id.expiration.ms=604800000
 log.flush.interval.messages=1
 delete.topic.enable=true
 unclean.leader.election.enable=false
@@ -158,6 +176,7 @@ max.incremental.fetch.session.cache.slots=1000
     with_effect = """\
 node.id=7
 listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 advertised.listeners=PLAINTEXT://example.org:9092
 num.partitions=6
 offsets.topic.replication.factor=1
@@ -172,12 +191,53 @@ group.consumer.min.session.timeout.ms=1000
 group.consumer.heartbeat.interval.ms=500
 group.consumer.min.heartbeat.interval.ms=100
 group.coordinator.rebalance.protocols=classic,consumer
+transaction.state.log.replication.factor=1
+transaction.state.log.num.partitions=5
+transactional.id.expiration.ms=604800000
 """
     file.write_text(without_effect + with_effect)
     config = load(file=file, environ={})
     assert (config.broker_id, config.listeners, config.advertised_listeners) == (7, ":9092", "example.org:9092")
     assert (config.num_partitions, config.log_retention_ms) == (6, 7_200_000)
+    assert config.transaction_state_log_num_partitions == 5
     assert set(config.without_effect) == {line.split("=")[0] for line in without_effect.splitlines()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ssl.key.password=s3cret",
+        "listener.name.ext.ssl.keystore.password=s3cret",
+        'listener.name.ext.plain.sasl.jaas.config=PlainLoginModule required user_a="s3cret";',
+    ],
+)
+def test_a_file_with_secrets_is_this_users_alone(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"listeners=EXT://127.0.0.1:0\nlistener.security.protocol.map=EXT:SASL_SSL\n{line}\n")
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600") as refused:
+        load(file=file, environ={})
+    assert "s3cret" not in str(refused.value)
+    file.chmod(0o600)
+    assert "s3cret" not in repr(load(file=file, environ={}))
+
+
+def test_settings_of_single_listeners(tmp_path: Path) -> None:
+    names = {
+        "listeners": "INT://127.0.0.1:1,EXT://127.0.0.1:2",
+        "listener.security.protocol.map": "INT:PLAINTEXT,EXT:SASL_SSL",
+        "ssl.client.auth": "requested",
+        "listener.name.ext.ssl.client.auth": "REQUIRED",
+        "connections.max.reauth.ms": "5",
+        "listener.name.ext.plain.connections.max.reauth.ms": "7",
+    }
+    config = load(names, environ={})
+    assert [listener.protocol for listener in listeners_of(config)] == ["PLAINTEXT", "SASL_SSL"]
+    assert value_at(config, "EXT", "ssl.client.auth") == "required"
+    assert value_at(config, "INT", "ssl.client.auth") == "requested"
+    assert value_at(config, "EXT", "connections.max.reauth.ms", "PLAIN") == 7
+    assert value_at(config, "EXT", "connections.max.reauth.ms", "SCRAM-SHA-256") == 5
+    assert with_values(config, num_partitions=2).of_listeners == config.of_listeners
 
 
 def test_the_precise_name_of_a_setting_wins_in_one_place() -> None:
@@ -209,11 +269,11 @@ def test_a_single_listener_stands_for_consecutive_ports() -> None:
 
 
 def test_addresses() -> None:
-    assert addresses("listeners", "localhost:1, [fe80::1%eth0]:2,*:3,:4") == [
-        Address("localhost", 1),
-        Address("fe80::1%eth0", 2),
-        Address("", 3),
-        Address("", 4),
+    assert addresses("listeners", "localhost:1, [fe80::1%eth0]:2,int://*:3,EXT://:4,CONTROLLER://:5") == [
+        ("PLAINTEXT", Address("localhost", 1)),
+        ("PLAINTEXT", Address("fe80::1%eth0", 2)),
+        ("INT", Address("", 3)),
+        ("EXT", Address("", 4)),
     ]
     assert str(Address("::1", 9092)) == "[::1]:9092"
 

@@ -140,7 +140,7 @@ def between(low: int | None, high: int | None) -> str:
 
 
 def options_page() -> str:
-    from kohort.spark.options import member, names, sink
+    from kohort.spark.options import exactly_once, member, names, sink
 
     lines = [
         "# Spark options by name",
@@ -160,7 +160,17 @@ def options_page() -> str:
             [f"kafka.{name}" for name in names.SECURITY],
         ),
         ("Source: accepted without effect", "", sorted(f"kafka.{name}" for name in names.WITHOUT_EFFECT)),
-        ("Sink: accepted without effect", "", sorted(f"kafka.{name}" for name in sink.WITHOUT_EFFECT)),
+        ("Sink: options of kohort", "", ("topic", *exactly_once.OWN)),
+        (
+            "Sink: settings that have an effect with delivery=exactly-once",
+            "",
+            sorted(f"kafka.{name}" for name in exactly_once.USED | exactly_once.REQUIRED.keys()),
+        ),
+        (
+            "Sink: accepted without effect",
+            "",
+            sorted(f"kafka.{name}" for name in sink.WITHOUT_EFFECT - exactly_once.USED),
+        ),
     ):
         lines += [f"## {title}", "", *([intro, ""] if intro else []), *(f"- `{name}`" for name in found), ""]
     for title, refused in (("Source: refused", names.REFUSED), ("Sink: refused", sink.REFUSED)):

@@ -23,6 +23,7 @@ sys.path[:0] = [
 
 import java_libraries  # noqa: E402
 import random_run  # noqa: E402
+import random_transactions  # noqa: E402
 import scenario_files as files  # noqa: E402
 import scenario_run  # noqa: E402
 from bench import _kafka as apache  # noqa: E402
@@ -33,6 +34,9 @@ from profiles import EXPIRING  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/behaviour", description=__doc__)
     parser.add_argument("--sequences", type=int, default=2_000, help="how many random sequences")
+    parser.add_argument(
+        "--transactions", type=int, help="how many of transactions; a quarter of the others if not given"
+    )
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**8), help="of the first of them")
     parser.add_argument("--quick", action="store_true", help="leave out the scenarios that take minutes")
     parser.add_argument("--record", action="store_true", help="write the differences of scenarios that there are now")
@@ -58,6 +62,9 @@ def _compare(class_path: str, options: argparse.Namespace) -> int:
     found, too_late = [], []
     if options.sequences:
         found, too_late = random_run.run(class_path, options.sequences, options.seed, _say, lane)
+    transactions = options.sequences // 4 if options.transactions is None else options.transactions
+    if transactions:
+        found += random_transactions.run(class_path, transactions, options.seed, _say, lane)
     outcome = scenario_run.run(class_path, chosen, known, _say, lane)
     if options.record:
         files.record(outcome.found, [*outcome.found, *outcome.same], lane)

@@ -15,6 +15,7 @@ import peer_transcript
 import pytest
 import random_requests as requests
 import random_run
+import random_transactions as transactions
 import scenario_files as files
 import scenario_run
 from guide import Guide
@@ -26,7 +27,11 @@ from servers import Pair, started, starting_kohort
 from test_scenarios import SCENARIOS
 
 FOLDER = Path(__file__).parent
-RULES = (FOLDER / "departures.py").read_text(encoding="utf-8")
+RULES = "".join((FOLDER / name).read_text(encoding="utf-8") for name in ("departures.py", "random_transactions.py"))
+VERBS = ("delete-offsets", "txn-commit", "add-offsets")
+"""Words of the rules that are no differences."""
+OF_AUTHORIZATION = {"acls-checked", "patterns-see-all", "revoked-while-waiting"}
+"""Differences of a server with an authorizer, which the two servers do not have; see tests/broker/security."""
 
 
 @contextmanager
@@ -46,8 +51,8 @@ def test_every_scenario_is_run_or_listed_with_a_reason() -> None:
 
 def test_every_row_of_the_conformance_list_is_shown_or_listed_with_a_reason() -> None:
     document = (DOCUMENT.parent / "conformance.md").read_text(encoding="utf-8")
-    rows = set(re.findall(r"^\| ([A-Z]\d+) \|", document, re.MULTILINE))
-    assert len(rows) == 166
+    rows = set(re.findall(r"^\| ([A-Z]+\d+) \|", document, re.MULTILINE))
+    assert len(rows) == 246
     listed = files.reasons(files.ROWS_NOT_SHOWN)
     assert rows - files.rows_shown() == listed.keys()
     assert all(len(reason) > 10 for reason in listed.values()), listed
@@ -57,9 +62,9 @@ def test_every_difference_is_explained_and_every_explanation_is_of_one() -> None
     shown = {known for entry in files.known().values() for known in entry.ids}
     for path in files.SEQUENCES.glob("*.txt"):
         shown.update(filter(None, map(peer_transcript.difference_of, path.read_text(encoding="utf-8").splitlines())))
-    shown |= {word for word in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', RULES) if word != "delete-offsets"}
+    shown |= {word for word in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', RULES) if word not in VERBS}
     assert shown - documented().keys() == set(), "not in docs/differences.md"
-    assert documented().keys() - shown == set(), "nothing shows these"
+    assert documented().keys() - shown == OF_AUTHORIZATION, "nothing shows these"
 
 
 def test_the_strict_lane_shows_nothing_but_what_stays() -> None:
@@ -131,6 +136,57 @@ def test_a_difference_is_found_and_made_short() -> None:
     asked = [line.strip() for line in found.splitlines() if line.startswith("    ") and line[4] != " "]
     assert "GROUP_MAX_SIZE_REACHED" in found
     assert len(asked) <= random_run.PREPARED + 6, found
+
+
+def test_transactions_are_asked_about_in_every_way() -> None:
+    for lane in (LANE, STRICT):
+        commands = [command for seed in range(200) for command in transactions.sequence(seed, lane)]
+        verbs = {"add", "ask", "add-offsets", "send", "txn-commit", "end", "init", "read", "ends", "producers", "fetch"}
+        assert verbs <= {command.split()[0] for command in commands}
+        assert any("copy " in command for command in commands) == (lane is STRICT)
+        for verb in ("add", "add-offsets", "send", "end", "init", "txn-commit"):
+            versions = {word for one in commands if one.split()[0] == verb for word in one.split() if word[:2] == "v="}
+            assert len(versions) >= 4, verb
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("lane", [LANE, STRICT], ids=["usual", "strict"])
+def test_transactions_of_two_servers_that_are_the_same_are_the_same(lane: Lane) -> None:
+    said: list[str] = []
+    with two_of_kohort(lane) as pair:
+        assert transactions.compared(pair, range(12), said.append) == []
+    assert "not when played again" not in "".join(said)
+
+
+@pytest.mark.timeout(240)
+def test_a_difference_of_transactions_is_found_and_made_short() -> None:
+    with two_of_kohort(**{"transaction.max.timeout.ms": "50000"}) as pair:
+        assert transactions.compare(pair, transactions.OPENING).at == 1
+    with two_of_kohort(**{"transaction.partition.verification.enable": "false"}) as pair:
+        found = next(result for seed in range(60) if (result := transactions.finding(pair, seed)))
+    assert found.kafka != found.kohort
+    assert found.at <= len(transactions.OPENING) + 3, found
+
+
+@pytest.mark.parametrize(
+    ("command", "kafka", "kohort", "known"),
+    [
+        ("send x t:0", "    log_append_time_ms=set log_start_offset=0", "    log_start_offset=0", "repeat-timestamp"),
+        ("send x t:0", "    log_append_time_ms=set log_start_offset=0", "    log_start_offset=1", ""),
+        ("send x t:0", "    error=45 base_offset=-1", "    log_start_offset=0", "refused-first"),
+        ("send x t:0", "    error=47 base_offset=-1", "    log_start_offset=0", ""),
+        ("send x t:0", "    log_start_offset=0", "    error=45 base_offset=-1", ""),
+        ("end x commit", "error=45", "ok", ""),
+        ("delete-offsets t:1", "    partition_index=1", "error=69 GROUP_ID_NOT_FOUND", "empty-group"),
+        ("delete-offsets t:1", "error=69 GROUP_ID_NOT_FOUND", "    partition_index=1", ""),
+        ("txn-commit x t:1", "  error=25 UNKNOWN_MEMBER_ID", "  error=22 ILLEGAL_GENERATION", "empty-group"),
+        ("txn-commit x t:1", "  error=25 UNKNOWN_MEMBER_ID", "  error=49 INVALID_PRODUCER_ID_MAPPING", ""),
+    ],
+)
+def test_known_differences_of_transactions(command: str, kafka: str, kohort: str, known: str) -> None:
+    assert transactions.explained(command, ["name='t'", kafka], ["name='t'", kohort], {"x"}) == known
+    is_state = known == "refused-first"
+    assert (transactions.explained(command, ["name='t'", kafka], ["name='t'", kohort], ()) == known) == (not is_state)
 
 
 def test_scenarios_say_over_the_wire_what_they_say_in_process() -> None:

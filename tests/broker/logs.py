@@ -10,7 +10,8 @@ from kohort.broker.topics.topic_configs import TopicSettings, resolve
 from kohort.config import Config
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import CreateLog, LogKey, Operation, Storage
-from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch, read_header
+from kohort.wire.markers import Marker, read_marker
 
 LOG = LogKey(bytes(range(16)), 0)
 NOW = 1_700_000_000_000
@@ -25,6 +26,27 @@ def batch(*records: tuple[bytes | None, bytes | None] | bytes, timestamp: int = 
     """A produced batch of (key, value) pairs or values, a millisecond apart."""
     pairs = [(None, record) if isinstance(record, bytes) else record for record in records]
     return encode_batch([NewRecord(*pair, timestamp + index) for index, pair in enumerate(pairs)], **fields)
+
+
+def committed_records(partition: Partition, offset: int = 0, max_bytes: int = 1) -> list[Record]:
+    seen: list[Record] = []
+    offset = max(offset, partition.start_offset)
+    while batches := partition.read(offset, max_bytes, committed=True):
+        headers = [read_header(data) for data in batches]
+        end = headers[-1].last_offset + 1
+        aborted = sorted(partition.aborted_in(offset, end), key=lambda one: one.first_offset)
+        dropped: set[int] = set()
+        for header, data in zip(headers, batches, strict=True):
+            while aborted and aborted[0].first_offset <= header.last_offset:
+                dropped.add(aborted.pop(0).producer_id)
+            if header.is_control:
+                marker = read_marker(data)
+                if marker is not None and not marker.committed:
+                    dropped.discard(marker.producer_id)
+            elif not (header.is_transactional and header.producer_id in dropped):
+                seen += [record for record in decode_records(data) if record.offset >= offset]
+        offset = end
+    return seen
 
 
 class OneLog:
@@ -60,10 +82,34 @@ class OneLog:
         self.commit()
         return appended
 
-    def trim(self, offset: int) -> None:
-        trim = self.partition.trim(offset)
-        assert trim is not None
-        self.commit([trim])
+    def mark(
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        version: int = 0,
+        now: int = NOW,
+        decide_only: bool = False,
+    ) -> Appended:
+        """A marker, in a turn of its own unless it is to be decided only."""
+        marker = Marker(producer_id, epoch, commit, coordinator_epoch)
+        appended = self.partition.append_marker(marker, now, version=version)
+        self.pending.extend(appended.operations)
+        if not decide_only:
+            self.commit()
+        return appended
+
+    def trim(self, offset: int, now: int = NOW) -> None:
+        trim = self.partition.trim(offset, now)
+        assert trim
+        self.commit(trim)
+
+    def committed(self, offset: int = 0) -> list[Record]:
+        """What a consumer of committed records sees, from `offset` on: it fetches one batch at a time, and drops
+        records as Kafka's clients do."""
+        return committed_records(self.partition, offset)
 
     def latest(self) -> tuple[int, int] | None:
         """Offset and timestamp of the latest record."""

@@ -13,11 +13,20 @@ from wire_driver import batch, fetch_request, produce_request, with_topic
 from kohort.broker import handlers
 from kohort.broker.apis import APIS, OF_CONSUMER_GROUPS, advertised
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kohort.wire.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.schemas.create_acls import AclCreation, CreateAclsRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -27,14 +36,18 @@ from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kohort.wire.schemas.describe_producers import DescribeProducersRequest
+from kohort.wire.schemas.describe_producers import TopicRequest as ProducersTopic
 from kohort.wire.schemas.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kohort.wire.schemas.describe_transactions import DescribeTransactionsRequest
 from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from kohort.wire.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kohort.wire.schemas.end_txn import EndTxnRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.incremental_alter_configs import AlterableConfig as IncrementalConfig
@@ -49,6 +62,7 @@ from kohort.wire.schemas.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from kohort.wire.schemas.list_transactions import ListTransactionsRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.offset_delete import (
     OffsetDeleteRequest,
@@ -67,6 +81,14 @@ from kohort.wire.schemas.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kohort.wire.schemas.produce import ProduceRequest
+from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest
+from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest
+from kohort.wire.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kohort.wire.schemas.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 
 def requests(topic: str) -> list[Any]:
@@ -123,6 +145,7 @@ def requests(topic: str) -> list[Any]:
         consumer_join("m", topic, group="n"),
         ConsumerGroupDescribeRequest(group_ids=("n",)),
         DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)),
+        DescribeProducersRequest(topics=(ProducersTopic(name=topic, partition_indexes=(0,)),)),
         DescribeLogDirsRequest(topics=(DescribableLogDirTopic(topic=topic, partitions=(0,)),)),
         DescribeQuorumRequest(
             topics=(
@@ -144,9 +167,66 @@ def requests(topic: str) -> list[Any]:
             operation=1,
             permission_type=1,
         ),
+        CreateAclsRequest(
+            creations=(
+                AclCreation(
+                    resource_type=2,
+                    resource_name=topic,
+                    principal="User:a",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                ),
+            )
+        ),
+        DeleteAclsRequest(
+            filters=(
+                DeleteAclsFilter(
+                    resource_type_filter=2,
+                    resource_name_filter=topic,
+                    principal_filter=None,
+                    host_filter=None,
+                    operation=1,
+                    permission_type=1,
+                ),
+            )
+        ),
         DescribeClientQuotasRequest(components=(), strict=False),
         DescribeUserScramCredentialsRequest(users=(UserName(name="u"),)),
+        AlterUserScramCredentialsRequest(deletions=(ScramCredentialDeletion(name="u", mechanism=1),), upsertions=()),
+        SaslHandshakeRequest(mechanism="PLAIN"),
+        SaslAuthenticateRequest(auth_bytes=b"x"),
+        *transaction_requests(topic),
         DeleteTopicsRequest(topic_names=(topic,), topics=(DeleteTopicState(name=topic),), timeout_ms=1),
+    ]
+
+
+def transaction_requests(topic: str) -> list[Any]:
+    producer: dict[str, Any] = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}
+    places = (AddPartitionsToTxnTopic(name=topic, partitions=(0,)),)
+    offset = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    offsets = TxnOffsetCommitRequestTopic(name=topic, partitions=(offset,))
+    marker = WritableTxnMarker(
+        producer_id=1,
+        producer_epoch=0,
+        transaction_result=False,
+        topics=(WritableTxnMarkerTopic(name=topic, partition_indexes=(0,)),),
+        coordinator_epoch=0,
+    )
+    return [
+        AddPartitionsToTxnRequest(
+            transactions=(AddPartitionsToTxnTransaction(**producer, topics=places),),
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=places,
+        ),
+        AddOffsetsToTxnRequest(**producer, group_id="g"),
+        TxnOffsetCommitRequest(**producer, group_id="g", topics=(offsets,)),
+        EndTxnRequest(**producer, committed=True),
+        WriteTxnMarkersRequest(markers=(marker,)),
+        DescribeTransactionsRequest(transactional_ids=("x",)),
+        ListTransactionsRequest(state_filters=(), producer_id_filters=()),
     ]
 
 

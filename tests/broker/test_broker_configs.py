@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wire_driver import APPEND, BROKER, DELETE, SET, TOPIC, Connection, Wire, batch, produce_request
 
-from kohort.config import DYNAMIC
+from kohort.config import DYNAMIC, preset
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs as full
 from kohort.wire.schemas.describe_configs import DescribeConfigsResourceResult
@@ -162,3 +162,14 @@ def test_all_dynamic_settings_can_be_set(client: Connection) -> None:
     after = {entry.name: entry for entry in client.describe_configs("1", BROKER).configs}
     for name in DYNAMIC:
         assert (after[name].value, after[name].config_source) == (entries[name].value, OF_BROKER)
+
+
+def test_a_strict_server_answers_for_the_asked_broker_alone() -> None:
+    """As in Kafka, where clients send what is about one broker to that broker."""
+    wire = Wire(brokers=2, **preset({"compatibility": "kafka"}))
+    of_first = wire.connect(1)
+    refused = (ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1, but received 2")
+    for name, error in (("1", (0, None)), ("2", refused), ("", (0, None))):
+        described = of_first.describe_configs(name, BROKER)
+        assert (described.error_code, described.error_message) == error
+        assert alter(of_first, name, ("message.max.bytes", SET, "2000")) == error

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from group_driver import consumer_beat, consumer_join, heartbeat_request, stable
-from wire_driver import Connection, Wire, batch, fetch_request, produce_request, values_of, with_topic
+from wire_driver import START_MS, Connection, Wire, batch, fetch_request, produce_request, values_of, with_topic
 
 from kohort.broker.ready import COSTLY, OVER, REPEATS, REQUESTS_BETWEEN, WITHIN
 from kohort.broker.turn import Closed, Send, Turn, Unread
+from kohort.broker.waits import fetch_waits
+from kohort.coordinator.shard import DEADLINES
+from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kohort.wire.schemas.metadata import MetadataRequest
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
 ASK = ApiVersionsRequest(client_software_name="asks", client_software_version="1"), 3
 
@@ -87,6 +91,22 @@ def test_requests_for_a_later_turn_are_told_from_parked_ones() -> None:
     short_turn(wire, Unread(waiting.id, unread=True), requests=0)
     assert not wire.broker.is_ready(waiting.id), "the client does not read"
     assert not wire.broker.is_ready(first.id), "nothing waits"
+
+
+def test_after_a_large_answer_others_go_first() -> None:
+    """Clients that fetch much wait for others, and their answers do not keep those of others waiting."""
+    client = with_topic()
+    wire, quick = client.wire, client.wire.connect()
+    client.produced(produce_request("t", encode_batch([NewRecord(None, bytes(200_000), 1)])))
+    large = [wire.connect() for _ in range(3)]
+    fetch = fetch_request("t"), 11
+    for reader in large:
+        assert short_turn(wire, reader.frame(*fetch), requests=10) == [reader]
+    arrived = [*(reader.frame(*fetch) for reader in large), quick.frame(*ASK)]
+    assert short_turn(wire, *arrived, requests=10) == [quick]
+    assert short_turn(wire, quick.frame(*ASK), requests=10) == [large[0], quick], "one of them begins the next turn"
+    assert short_turn(wire, requests=10) == large[1:]
+    assert not wire.broker.busy
 
 
 def test_answers_of_a_turn_are_bounded() -> None:
@@ -222,9 +242,11 @@ def test_who_uses_up_a_turn_comes_after_the_others() -> None:
     frames = [costly.frame(*ASK) for _ in range(4)]
     assert short_turn(wire, *frames, requests=1, over=COSTLY) == [costly]
     waiting = [client.frame(*ASK) for client in (other, another, other)]
-    assert short_turn(wire, *waiting, requests=4, over=COSTLY) == [other, another, other, costly]
-    assert short_turn(wire, other.frame(*ASK), requests=1) == [other], "others make it wait again"
-    assert short_turn(wire, requests=10) == [costly, costly]
+    assert short_turn(wire, *waiting, requests=10) == [other, another, other], "their answers do not wait for it"
+    assert short_turn(wire, other.frame(*ASK), requests=0, over=COSTLY) == [costly], "it has a turn of its own"
+    assert short_turn(wire, requests=10) == [other]
+    assert short_turn(wire, requests=0, over=COSTLY) == [costly]
+    assert short_turn(wire, requests=10) == [costly]
     assert short_turn(wire, costly.frame(*ASK), other.frame(*ASK), requests=10) == [costly, other], (
         "it is as others again"
     )
@@ -237,3 +259,67 @@ def test_who_uses_up_turns_is_not_forgotten() -> None:
     answered = [client for other in others for client in short_turn(wire, other.frame(*ASK), requests=1)]
     assert answered[0] is not costly
     assert costly in answered
+
+
+def test_what_a_turn_appends_is_bounded() -> None:
+    client = with_topic(message_max_bytes=4_000_000)
+    clients = [client, *(client.wire.connect() for _ in range(3))]
+    data = encode_batch([NewRecord(None, bytes(1_500_000), START_MS)])
+    frames = [one.frame(produce_request("t", data), 9) for one in clients]
+    assert short_turn(client.wire, *frames, requests=100) == clients[:2], "2 MB are exceeded by the second"
+    assert short_turn(client.wire, requests=100) == clients[2:]
+
+
+def test_small_requests_go_before_large_ones() -> None:
+    wire = Wire()
+    busy, *others = (wire.connect() for _ in range(4))
+    large = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"topic-{n}") for n in range(400))), 9
+    frames = [busy.frame(*ASK), *(other.frame(*large) for other in others), busy.frame(*ASK), others[0].frame(*ASK)]
+    assert short_turn(wire, *frames, requests=1) == [busy]
+    assert short_turn(wire, requests=1) == [busy]
+    wire.step()
+    assert [len(other.responses) for other in others] == [2, 1, 1]
+
+
+def test_woken_fetches_do_not_use_up_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_waits, "TURN_WORK", 1)
+    client = with_topic()
+    wire, other = client.wire, client.wire.connect()
+    readers = [wire.connect() for _ in range(3)]
+    for reader in readers:
+        reader.send(fetch_request("t", max_wait_ms=60_000), 11)
+    assert short_turn(wire, client.frame(produce_request("t", batch("v")), 9), requests=10) == [client]
+    assert short_turn(wire, other.frame(*ASK), requests=0) == readers[:1]
+    assert short_turn(wire, requests=10) == [other]
+    assert short_turn(wire, requests=10) == readers[1:2]
+    assert short_turn(wire, requests=10) == readers[2:], "no request waits"
+
+
+def test_members_that_expire_in_the_same_moment_leave_time_for_others() -> None:
+    client = with_topic(offsets_topic_num_partitions=50)
+    wire = client.wire
+    groups = [f"group-{n}" for n in range(20)]
+    for group in groups:
+        client.ask(consumer_join("m", "t", group=group), 1)
+    wire.now += 10 * wire.config.group_consumer_session_timeout_ms
+    members = [wire.shard(group).hard.consumers.groups[group].members for group in groups]
+    assert short_turn(wire, requests=1) == []
+    expired = sum(not one for one in members)
+    assert 0 < expired < len(groups) // 2
+    assert short_turn(wire, client.frame(*ASK), requests=2) == [client], "requests go between"
+    wire.step()
+    assert not any(members)
+
+
+def test_members_of_one_group_that_expire_in_the_same_moment_leave_time_for_others() -> None:
+    client = with_topic()
+    wire = client.wire
+    for number in range(3 * DEADLINES):
+        client.ask(consumer_join(f"m-{number}", "t"), 1)
+    wire.now += 10 * wire.config.group_consumer_session_timeout_ms
+    members = wire.shard("g").hard.consumers.groups["g"].members
+    assert short_turn(wire, requests=1) == []
+    assert len(members) >= DEADLINES
+    assert short_turn(wire, client.frame(*ASK), requests=2) == [client], "requests go between"
+    wire.step()
+    assert not members

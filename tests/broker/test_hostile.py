@@ -24,7 +24,7 @@ from wire_driver import (
 )
 
 from kohort.broker import group_shards
-from kohort.broker.logs import partition
+from kohort.broker.logs import time_search
 from kohort.broker.messages import changed
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage
@@ -217,7 +217,7 @@ def test_values_are_added_to_long_lists_and_taken_from_them(client: Connection) 
 def test_a_search_by_time_reads_a_limited_number_of_records_per_request(
     version: int, later: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition, "SEARCHED", 1_500)
+    monkeypatch.setattr(time_search, "SEARCHED", 1_500)
     client = with_topic(4)
     for index in range(4):
         client.produce("t", *["v"] * 1_000, partition=index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,18 @@ def test_a_broker_tells_the_sizes_of_its_own_replicas() -> None:
     ]
 
 
-@pytest.mark.parametrize(("data_dir", "log_dir"), [("", "memory"), ("data", str(Path("data").absolute()))])
+@pytest.mark.parametrize(("data_dir", "log_dir"), [("", "memory"), ("absent", str(Path("absent").absolute()))])
 def test_the_log_directory_is_the_data_directory(data_dir: str, log_dir: str) -> None:
     response = Wire(data_dir=data_dir).connect().ask(DescribeLogDirsRequest(topics=None), 4)
     [result] = response.results
     assert (result.log_dir, result.topics, result.total_bytes, result.usable_bytes) == (log_dir, (), -1, -1)
+
+
+def test_the_size_of_the_volume_is_told(tmp_path: Path) -> None:
+    response = Wire(data_dir=str(tmp_path)).connect().ask(DescribeLogDirsRequest(topics=None), 4)
+    [result] = response.results
+    assert result.total_bytes == shutil.disk_usage(tmp_path).total
+    assert 0 < result.usable_bytes <= result.total_bytes
 
 
 # -- DescribeQuorum

@@ -168,9 +168,9 @@ def test_the_largest_answer_under_way_is_dropped_when_memory_is_short() -> None:
     wire, small = client.wire, client.wire.connect()
     with_offsets(client, "g", 5_000)
     indexes = OffsetFetchRequestTopic(name="t", partition_indexes=tuple(range(5_000)))
-    large = OffsetFetchRequest(group_id="g", topics=(indexes,) * 12)
+    large = OffsetFetchRequest(group_id="g", topics=(indexes,) * 7)
     turns_of(wire, client.frame(large, 7))
     assert client.disconnected is not None
     assert "memory is short" in client.disconnected
-    assert wire.broker._works.size == 0
+    assert wire.broker.works.size == 0
     assert small.ask(groups_request("none"), 8).groups[0].error_code == 0

@@ -20,22 +20,36 @@ from kohort.broker.request import InSteps, RequestContext
 from kohort.broker.turn import Arrived, Closed, ConnectionId
 from kohort.coordinator.events import Client, RequestId
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kohort.wire.schemas.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.schemas.create_acls import AclCreation, CreateAclsRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kohort.wire.schemas.describe_producers import DescribeProducersRequest
+from kohort.wire.schemas.describe_producers import TopicRequest as ProducersTopic
 from kohort.wire.schemas.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kohort.wire.schemas.describe_transactions import DescribeTransactionsRequest
 from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from kohort.wire.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -43,6 +57,7 @@ from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.incremental_alter_configs import AlterableConfig as IncrementalConfig
 from kohort.wire.schemas.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.join_group import JoinGroupRequestProtocol
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.schemas.list_config_resources import ListConfigResourcesRequest
@@ -52,6 +67,7 @@ from kohort.wire.schemas.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from kohort.wire.schemas.list_transactions import ListTransactionsRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from kohort.wire.schemas.offset_delete import (
@@ -67,6 +83,12 @@ from kohort.wire.schemas.offset_for_leader_epoch import (
 )
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kohort.wire.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kohort.wire.schemas.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 MANY = 2_000
 """Names in a large request."""
@@ -225,9 +247,37 @@ REQUESTS: dict[str, list[Any]] = {
     "DescribeLogDirs": [
         DescribeLogDirsRequest(topics=tuple(DescribableLogDirTopic(topic=name, partitions=(0,)) for name in NAMES))
     ],
+    "DescribeProducers": [
+        DescribeProducersRequest(topics=(ProducersTopic(name="t", partition_indexes=tuple(INDEXES)),))
+    ],
     "ElectLeaders": [
         ElectLeadersRequest(topic_partitions=(TopicPartitions(topic="t", partitions=tuple(INDEXES)),)),
         ElectLeadersRequest(topic_partitions=None),
+    ],
+    "CreateAcls": [
+        CreateAclsRequest(
+            creations=tuple(
+                AclCreation(
+                    resource_type=2, resource_name=name, principal="User:a", host="*", operation=3, permission_type=3
+                )
+                for name in NAMES
+            )
+        )
+    ],
+    "DeleteAcls": [
+        DeleteAclsRequest(
+            filters=tuple(
+                DeleteAclsFilter(
+                    resource_type_filter=2,
+                    resource_name_filter=name,
+                    principal_filter=None,
+                    host_filter=None,
+                    operation=1,
+                    permission_type=1,
+                )
+                for name in NAMES
+            )
+        )
     ],
     "ListPartitionReassignments": [
         ListPartitionReassignmentsRequest(
@@ -236,6 +286,15 @@ REQUESTS: dict[str, list[Any]] = {
     ],
     "DescribeUserScramCredentials": [
         DescribeUserScramCredentialsRequest(users=tuple(UserName(name=name) for name in NAMES))
+    ],
+    "AlterUserScramCredentials": [
+        AlterUserScramCredentialsRequest(
+            deletions=(),
+            upsertions=tuple(
+                ScramCredentialUpsertion(name=name, mechanism=1, iterations=4096, salt=b"s", salted_password=bytes(32))
+                for name in NAMES
+            ),
+        ),
     ],
     "DescribeQuorum": [
         DescribeQuorumRequest(
@@ -248,6 +307,59 @@ REQUESTS: dict[str, list[Any]] = {
         )
     ],
     "ListConfigResources": [ListConfigResourcesRequest()],
+    "AddPartitionsToTxn": [
+        AddPartitionsToTxnRequest(
+            transactions=tuple(
+                AddPartitionsToTxnTransaction(
+                    transactional_id="x", producer_id=0, producer_epoch=0, verify_only=verify_only, topics=topics
+                )
+                for topics in (
+                    (AddPartitionsToTxnTopic(name="t", partitions=tuple(INDEXES)),),
+                    tuple(AddPartitionsToTxnTopic(name=name, partitions=(0,)) for name in NAMES),
+                )
+            )
+        )
+        for verify_only in (False, True)
+    ],
+    "WriteTxnMarkers": [
+        WriteTxnMarkersRequest(
+            markers=(
+                WritableTxnMarker(
+                    producer_id=1,
+                    producer_epoch=0,
+                    transaction_result=False,
+                    topics=topics,
+                    coordinator_epoch=0,
+                ),
+            )
+        )
+        for topics in (
+            (WritableTxnMarkerTopic(name="t", partition_indexes=tuple(INDEXES)),),
+            tuple(WritableTxnMarkerTopic(name=name, partition_indexes=(0,)) for name in NAMES),
+        )
+    ],
+    "DescribeTransactions": [DescribeTransactionsRequest(transactional_ids=NAMES)],
+    "ListTransactions": [
+        ListTransactionsRequest(
+            state_filters=NAMES, producer_id_filters=tuple(INDEXES), transactional_id_pattern="(a|b)*c+"
+        )
+    ],
+    "TxnOffsetCommit": [
+        TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=0,
+            producer_epoch=0,
+            topics=(
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=tuple(
+                        TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in INDEXES
+                    ),
+                ),
+            ),
+        )
+    ],
     "OffsetCommit": [
         commit_request(
             1,
@@ -264,22 +376,25 @@ REQUESTS: dict[str, list[Any]] = {
 }
 
 
-VERSIONS = {"Produce": 9, "Fetch": 11, "OffsetCommit": 9, "OffsetFetch": 9}
+VERSIONS = {"Produce": 9, "Fetch": 11, "OffsetCommit": 9, "OffsetFetch": 9, "TxnOffsetCommit": 5}
 """Versions with topic names; others are asked with their last version."""
 
 ONE_STEP = {
-    "Produce": "socket.request.max.bytes bounds it, message.max.records its records",
-    "OffsetCommit": "the records of a commit are one batch; MOST_PARTITIONS bounds it",
-    "OffsetDelete": "the error of the group is that of all partitions; MOST_PARTITIONS bounds it",
+    "OffsetCommit": "a step has COMMIT_STEP partitions, some five milliseconds; fewer could not be repeated",
+    "AddPartitionsToTxn": "the partitions of a transaction are one record; MOST_PLACES bounds them",
     "ConsumerGroupHeartbeat": "a member subscribes as a whole, and gets its assignment; MOST_NAMES bounds it",
 }
 """APIs whose long requests are one step, and why."""
 SMALL = {
     "Heartbeat": "about one member",
     "ApiVersions": "its answer is a constant",
+    "SaslHandshake": "its answer is a constant",
+    "SaslAuthenticate": "its answer is a constant",
     "InitProducerId": "about one producer",
+    "AddOffsetsToTxn": "about one partition",
+    "EndTxn": "about one producer; MARKERS_AT_ONCE bounds the markers of a step",
     "DescribeCluster": "about the brokers of the process",
-    "DescribeAcls": "there are none",
+    "DescribeAcls": "there are none without an authorizer; with one, it is in steps",
     "DescribeClientQuotas": "there are none",
 }
 """APIs whose requests have no parts to handle."""
@@ -299,6 +414,9 @@ def wire() -> Wire:
         topics = tuple(CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names)
         client.ask(CreateTopicsRequest(topics=topics), 7)
     client.ask(commit_request(1), 7)
+    client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=("x",)), 4)
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    assert client.ask(init, 5).error_code == 0
     return client.wire
 
 
@@ -369,6 +487,25 @@ def test_a_deletion_of_offsets_has_a_limit_of_partitions() -> None:
     topics = (OffsetDeleteRequestTopic(name="t", partitions=(entry,) * 10_001),)
     assert client.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0).error_code == ErrorCode.INVALID_REQUEST
     assert committed(client) == 5
+
+
+def test_many_offsets_are_deleted_in_steps() -> None:
+    client = with_topic(3_000)
+    entries = tuple(OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in range(2_000))
+    client.ask(commit_request(1, topics=(OffsetCommitRequestTopic(name="t", partitions=entries),)), 8)
+    indexes = (*range(2_500), 7, 4_000)  # without an offset, twice, and unknown
+    partitions = tuple(OffsetDeleteRequestPartition(partition_index=index) for index in indexes)
+    request = OffsetDeleteRequest(group_id="g", topics=(OffsetDeleteRequestTopic(name="t", partitions=partitions),))
+    one_step(client.wire, client.frame(request, 0))
+    assert client.wire.broker.busy, "the request is under way"
+    client.wire.step()
+    answer = client.take()
+    assert answer.error_code == ErrorCode.NONE
+    errors = {partition.partition_index: partition.error_code for partition in answer.topics[0].partitions}
+    assert errors.pop(4_000) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(errors.values()) == {ErrorCode.NONE}, "the group is gone with the last offset"
+    assert len(answer.topics[0].partitions) == 2_501
+    assert client.ask(request, 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_member_has_a_limit_of_subscribed_names() -> None:

@@ -7,9 +7,6 @@ from typing import Any
 from group_driver import commit, consumer_join, heartbeat, leave, stable
 from wire_driver import Connection, Wire, delete_topics
 
-from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
-from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
 
@@ -69,18 +66,3 @@ def test_a_member_of_a_consumer_group(wire: Wire, client: Connection) -> None:
     (joined, values), *rest = told(wire)
     assert (joined, values["group"], values["member_id"]) == ("member joined", "g", "m")
     assert [(what, values["members"]) for what, values in rest] == [("group is stable", 1)]
-
-
-def test_a_refused_transaction_is_a_warning(wire: Wire, client: Connection) -> None:
-    """Clients show it as a missing permission, so the log says what it is."""
-    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=("x",)), 4)
-    assert found.coordinators[0].error_code == refused
-    request = InitProducerIdRequest(transactional_id="x" * 300, transaction_timeout_ms=1)
-    assert client.ask(request, 4).error_code == refused
-    assert [complaint.kind for complaint in wire.complaints] == ["transaction refused"] * 2
-    first, second = (dict(complaint.values) for complaint in wire.complaints)
-    assert first == {"transactional_id": "x", "client_id": "client", "host": "/127.0.0.1"}
-    assert len(str(second["transactional_id"])) == 250
-    assert client.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4).error_code == 0
-    assert len(wire.complaints) == 2

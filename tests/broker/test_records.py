@@ -101,11 +101,6 @@ def test_a_damaged_batch_is_refused_alone(client: Connection) -> None:
     assert errors == [ErrorCode.CORRUPT_MESSAGE, 0]
 
 
-def test_transactional_producers_are_refused(client: Connection) -> None:
-    request = changed(produce_request("t", batch("a")), transactional_id="tx")
-    assert client.produced(request).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
 def test_too_few_replicas_for_acks_all() -> None:
     client = with_topic(brokers=2, min_insync_replicas=2)
     assert client.produced(produce_request("t", batch("a"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -202,7 +197,6 @@ def test_producer_ids_are_never_reused(client: Connection, wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"transactional_id": "tx"}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ({"producer_epoch": 5}, ErrorCode.INVALID_REQUEST),

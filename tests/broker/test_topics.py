@@ -71,7 +71,7 @@ def names(client: Connection) -> list[str | None]:
 def test_own_topics_are_listed_when_they_are_used(client: Connection, wire: Wire) -> None:
     """Clients see `__consumer_offsets` when the first client has looked for its coordinator, as in Kafka."""
     client.create_topic("t")
-    client.ask(FindCoordinatorRequest(key="x", key_type=1), 2)
+    client.ask(FindCoordinatorRequest(key="x", key_type=2), 2)
     assert names(client) == ["t"]
     client.ask(FindCoordinatorRequest(key="g"), 2)
     assert names(client) == [OFFSETS_TOPIC, "t"]

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
+from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.broker import Broker
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Endpoint
@@ -218,11 +219,18 @@ class Wire:
         state = self.broker.state
         return state.topics.partitions[state.catalog.topics[topic].topic_id]
 
-    def connect(self, broker_id: int = 1, client_id: str = "client") -> Connection:
+    def connect(
+        self,
+        broker_id: int = 1,
+        client_id: str = "client",
+        *,
+        principal: Principal = ANONYMOUS,
+        host: str = "127.0.0.1",
+    ) -> Connection:
         self._next_connection += 1
         connection = Connection(self, ConnectionId(self._next_connection), client_id)
         self.connections[connection.id] = connection
-        self.step(Opened(connection.id, broker_id, "127.0.0.1"))
+        self.step(Opened(connection.id, broker_id, host, principal))
         return connection
 
     def step(self, *arrived: Arrived) -> None:

@@ -19,3 +19,17 @@ class Ran:
 class Kohort(Protocol):
     def __call__(self, *arguments: str, stdin: str | bytes | None = None, code: int | None = 0) -> Ran:
         """Run `kohort` with these arguments. Fails the test unless it ends with `code`; None takes any."""
+
+
+class Terminal:
+    """For `sys` in a module that asks on a terminal."""
+
+    class stdin:
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    class stdout:
+        @staticmethod
+        def flush() -> None:
+            pass

@@ -81,6 +81,8 @@ def test_a_deleted_group_keeps_its_stories(kohort: Kohort, bootstrap: str, uniqu
     assert told.startswith(f"{unique} does not exist any more\n")
     assert "by-hand on 127.0.0.1 left" in told
     assert "group deleted: asked for" in told
+    hint = f"kohort: group {unique} does not exist; its history: kohort groups explain {unique}\n"
+    assert kohort("groups", "describe", unique, code=1).err == hint
 
 
 def test_an_unknown_group(kohort: Kohort) -> None:

@@ -89,7 +89,7 @@ def test_the_story_of_a_rebalance(kohort: Kohort, join: Join, unique: str) -> No
 
 def test_topics_that_changed_are_named(kohort: Kohort, join: Join, unique: str) -> None:
     member = join("worker-1")
-    kohort("topics", "delete", unique)
+    kohort("topics", "delete", unique, "--yes")
     member.heartbeat()
     assert f"topics changed: {unique} is gone" in kohort("groups", "explain", unique).out
 

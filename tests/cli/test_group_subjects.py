@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
@@ -252,3 +256,49 @@ def test_a_consumers_unreadable_subscription_is_told_by_its_size(kohort: Kohort,
         assert row.endswith("3 bytes, unreadable")
     finally:
         member.leave()
+
+
+def on_a_terminal(width: int, *arguments: str) -> list[str]:
+    """The lines that a command prints on a terminal of this width."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(width), "TERM": "dumb"}
+    command = [sys.executable, "-m", "kohort", *arguments]
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    found = b""
+    while True:
+        try:
+            read = os.read(ours, 65_536)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not read:
+            break
+        found += read
+    os.close(ours)
+    assert process.wait() == 0, found
+    return re.sub(r"\x1b\[[0-9;]*m", "", found.decode()).splitlines()
+
+
+def test_nothing_is_wider_than_a_terminal_of_80_columns(bootstrap: str, unique: str) -> None:
+    group = f"{unique}-of-the-warehouse-that-has-a-long-name"
+
+    async def main(ready: Callable[[], None]) -> None:
+        async with (
+            lead(bootstrap, group, client_id="first-candidate-on-host-17.rack-4.example.org") as election,
+            lead(bootstrap, group, client_id="second-candidate-on-host-18.rack-4.example.org"),
+        ):
+            async for _ in election:
+                while not all(m.assignment for m in described(bootstrap, group, 2)):
+                    await asyncio.sleep(0.01)
+                ready()
+                await asyncio.Event().wait()
+
+    with on_a_loop(main):
+        for command in (
+            ("groups", "describe", group),
+            ("groups", "describe", group, "--members"),
+            ("groups", "explain", group),
+        ):
+            lines = on_a_terminal(80, *command, "--bootstrap-server", bootstrap)
+            assert any("leader" in line for line in lines), lines
+            assert [line for line in lines if len(line) > 80] == []

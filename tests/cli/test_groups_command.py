@@ -95,7 +95,7 @@ def test_lists_by_state_and_type(kohort: Kohort, group: str) -> None:
 
 
 def test_offsets_survive_their_topic(kohort: Kohort, group: str) -> None:
-    kohort("topics", "delete", group)
+    kohort("topics", "delete", group, "--yes")
     ran = kohort("groups", "describe", group, code=None)
     assert ran.code in (0, 1), ran  # brokers may delete the offsets together with the topic
     assert "Traceback" not in ran.err

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from run_command import Kohort
+import pytest
+from run_command import Kohort, Terminal
 
 
 def test_create_list_describe_delete(kohort: Kohort, unique: str) -> None:
@@ -20,7 +21,7 @@ def test_create_list_describe_delete(kohort: Kohort, unique: str) -> None:
     assert described[2].split() == ["PARTITION", "LEADER", "REPLICAS", "ISR", "EARLIEST-OFFSET", "LATEST-OFFSET"]
     assert [line.split()[0] for line in described[3:]] == ["0", "1", "2"]
     assert described[4].split()[-2:] == ["0", "2"]
-    assert kohort("topics", "delete", unique).out == f"deleted topic {unique}\n"
+    assert kohort("topics", "delete", unique, "--yes").out == f"deleted topic {unique}\n"
     assert unique not in kohort("topics", "list").out
 
 
@@ -55,9 +56,15 @@ def test_missing_topics_are_named_after_the_others(kohort: Kohort, unique: str) 
     ran = kohort("topics", "describe", unique, "missing", code=1)
     assert ran.out.startswith(f"{unique}: 1 partition, ")
     assert ran.err == "kohort: topic missing does not exist\n"
-    ran = kohort("topics", "delete", "missing", unique, code=1)
+    ran = kohort("topics", "delete", "missing", unique, "--yes", code=1)
     assert ran.out == f"deleted topic {unique}\n"
     assert "missing" in ran.err
+
+
+def test_the_deletion_of_a_missing_topic(kohort: Kohort) -> None:
+    assert kohort("topics", "delete", "nope", "--yes", code=1).err == "kohort: topic nope does not exist\n"
+    refused = kohort("topics", "delete", "__consumer_offsets", "--yes", code=1).err
+    assert refused.startswith("kohort: cannot delete topic __consumer_offsets: INVALID_TOPIC_EXCEPTION")
 
 
 def test_internal_topics_are_shown_on_demand(kohort: Kohort, unique: str) -> None:
@@ -67,3 +74,17 @@ def test_internal_topics_are_shown_on_demand(kohort: Kohort, unique: str) -> Non
     kohort("consume", unique, "--group", unique, "--from-beginning", "--exit-at-end")
     assert "__consumer_offsets" not in kohort("topics", "list").out
     assert "__consumer_offsets" in kohort("topics", "list", "--internal").out
+
+
+def test_a_deletion_without_confirmation_does_nothing(
+    kohort: Kohort, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kohort("topics", "create", unique)
+    ran = kohort("topics", "delete", unique, stdin="y\n", code=2)
+    assert ran.err == "kohort: nothing was deleted: this is no terminal to confirm on; add --yes\n"
+    assert unique in kohort("topics", "list").out
+    monkeypatch.setattr("kohort.cli.confirmation.sys", Terminal)
+    assert "nothing was deleted\n" in kohort("topics", "delete", unique, stdin="n\n", code=1).err
+    assert unique in kohort("topics", "list").out
+    ran = kohort("topics", "delete", unique, stdin="y\n")
+    assert f"Delete topic {unique} and all records? [y/N]: y\ndeleted topic {unique}\n" in ran.out

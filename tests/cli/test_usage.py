@@ -20,7 +20,7 @@ WRONG = [
     ["topics", "create", "t", "--partitions", "none"],
     ["topics", "create", "t", "--partitions", "0"],
     ["topics", "create", "t", "--config", "retention.ms"],
-    ["topics", "list", "-o", "yaml"],
+    ["topics", "list", "-o", "xml"],
     ["topics", "list", "-b", "host:port"],
     ["topics", "list", "-b", ""],
     ["topics", "list", "-b", "http://localhost:9092"],
@@ -29,6 +29,15 @@ WRONG = [
     ["groups", "describe"],
     ["groups", "describe", "g", "--members", "--state"],
     ["groups", "describe", "g", "--verbose"],
+    ["transactions", "list", "--state", "Ongonig"],
+    ["transactions", "list", "--open-for", "long"],
+    ["transactions", "list", "--producer-id", "payments"],
+    ["transactions", "describe"],
+    ["transactions", "abort"],
+    ["transactions", "abort", "t", "--topic", "t"],
+    ["transactions", "abort", "--topic", "t"],
+    ["transactions", "abort", "--partition", "0"],
+    ["transactions", "find-hanging", "--idle-for", "0s"],
     ["consume", "t", "--offset", "soon"],
     ["consume", "t", "--offset", "latest", "--from-beginning"],
     ["consume", "t", "-o", "table"],
@@ -54,8 +63,8 @@ def test_wrong_usage(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["-o", "yaml"], "'yaml' is not one of table, json"),
-        (["-o", "jsn"], "'jsn' is not one of table, json; did you mean json?"),
+        (["-o", "xml"], "'xml' is not one of table, json, yaml"),
+        (["-o", "jsn"], "'jsn' is not one of table, json, yaml; did you mean json?"),
         (["--state", "Stabel"], "did you mean Stable?"),
         (["--state", "empt"], "did you mean Empty?"),
         (
@@ -111,6 +120,9 @@ def test_the_port_of_a_web_server() -> None:
         ["topics", "delete", "t", "--yes"],
         ["groups", "list"],
         ["groups", "describe", "g"],
+        ["transactions", "list"],
+        ["transactions", "abort", "t", "--yes"],
+        ["transactions", "find-hanging"],
         ["consume", "t"],
         ["produce", "t"],
     ],
@@ -144,8 +156,53 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
     assert "Exit codes" in result.stdout
 
 
+@pytest.mark.parametrize("name", ["transactions", "groups"])
+def test_the_list_of_commands_has_whole_sentences_at_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, _, listed = CliRunner().invoke(app, [name, "--help"]).stdout.partition("Commands:")
+    assert listed
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (["groups", "explain"], "{GROUP}"),
+        (["groups", "hold"], "{GROUP}"),
+        (["groups", "assign"], "{GROUP}"),
+        (["groups", "describe"], "{GROUP}..."),
+        (["transactions", "describe"], "{TRANSACTIONAL-ID}..."),
+        (["transactions", "abort"], "[TRANSACTIONAL-ID]"),
+    ],
+    ids=" ".join,
+)
+def test_arguments_have_names_in_capitals(command: list[str], arguments: str) -> None:
+    first = CliRunner().invoke(app, [*command, "--help"]).stdout.splitlines()[0]
+    assert first.endswith(f" {arguments}")
+
+
+@pytest.mark.parametrize("option", ["--port", "--prt"])
+def test_an_option_for_the_port_of_a_server(option: str) -> None:
+    result = CliRunner().invoke(app, ["serve", option, "3"])
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"Error: No such option: {option} (Possible options: --listeners HOST:PORT)\n")
+    result = CliRunner().invoke(app, ["serve", "--broker", "3"])
+    assert "--listeners HOST:PORT" not in result.stderr
+    assert "--brokers" in result.stderr
+
+
 def test_commands_do_not_import_the_server_side() -> None:
-    for name in ("topics", "groups/app", "produce", "consume", "connect", "output", "main", "commands"):
+    for name in (
+        "topics",
+        "groups/app",
+        "transactions/app",
+        "produce",
+        "consume",
+        "connect",
+        "output",
+        "main",
+        "commands",
+    ):
         text = (Path(__file__).parents[2] / "src" / "kohort" / "cli" / f"{name}.py").read_text(encoding="utf-8")
         assert "kohort.server" not in text
         assert "kohort.broker" not in text

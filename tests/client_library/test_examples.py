@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -132,6 +133,17 @@ def test_a_stopped_process_leaves_its_group(servers: str, tmp_path: Path, exampl
         fleet.stop(process, how)
         assert state() in ("Empty", "Dead")
         assert fleet.processes[process].returncode == 0
+
+
+@pytest.mark.parametrize("example", ["cron_once.py", "sharded_crawlers.py"])
+def test_the_journal_gives_the_same_reason_for_every_stop(server: KohortServer, tmp_path: Path, example: str) -> None:
+    group = f"stopped-{example}"
+    options = ("--servers", server.bootstrap_servers, "--database", str(tmp_path / "book"), "--group", group)
+    with Cluster(server.bootstrap_servers) as cluster, fleet_of(example, *options) as fleet:
+        process = fleet.start()
+        wait_until(lambda: cluster.describe_groups([group])[group].state == "Stable", "the group has a member")
+        fleet.stop(process, signal.SIGTERM)
+        assert '"it was closed"' in json.dumps(cluster.explain_group(group).stories)
 
 
 @pytest.mark.parametrize(("options", "rebalances"), [([], range(1)), (["--dynamic"], range(3, 7))])

@@ -18,6 +18,7 @@ from crash_server import CrashServer
 from group import CLIENTS, Group, until
 from produce import create_topic, produce
 
+from kohort.broker.messages import changed
 from kohort.client.cluster import Cluster
 from kohort.client.wire.blocking_connection import Connection
 from kohort.coordinator.events import Record
@@ -41,7 +42,7 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 def server(tmp_path: Path) -> Iterator[CrashServer]:
     settings = {
         "offsets.topic.num.partitions": "1",
-        "group.initial.rebalance.delay.ms": "500",
+        "group.initial.rebalance.delay.ms": "1500",
         "group.heartbeat.hold.max.ms": "60000",
     }
     running = CrashServer(tmp_path / "data", tmp_path / "server.log", settings)
@@ -130,7 +131,8 @@ def test_parked_requests_are_answered_that_the_coordinator_is_elsewhere(server: 
     joining.send(join_request("joining", None, LONG_MS), version=3)
     wait_for_state(bootstrap, "joining", "PreparingRebalance")
     for connection in (leader, follower):
-        connection.send(join_request("syncing", None, LONG_MS), version=3)
+        # Of consumers: a group of another type would begin with the first of the two.
+        connection.send(changed(join_request("syncing", None, LONG_MS), protocol_type="consumer"), version=3)
     answers = [connection.receive(JoinGroupResponse) for connection in (leader, follower)]
     [behind] = [
         (connection, Identity("syncing", answer.member_id, answer.generation_id))

@@ -6,7 +6,7 @@ A crash loses both, and every parked request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -35,11 +35,19 @@ from kohort.coordinator.journal.journal import Journal
 from kohort.coordinator.journal.story import Story
 from kohort.coordinator.records import parse
 from kohort.coordinator.shard import Shard
+from kohort.wire.markers import Marker
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
+from kohort.wire.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 GROUPS = ("g", "h")
 CLIENTS = ("a", "b", "c", "s", "t")
 """s and t are static members."""
+PRODUCERS = (1, 2, 3)
+"""The ids of producers with transactions."""
 
 
 def histories(examples: int) -> settings:
@@ -67,20 +75,41 @@ class ReplayedLog:
     """A log that grows, replayed record by record, and what compaction leaves of it."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[Record | Marker] = []
         self.state = HardState()
-        self.compacted: dict[bytes, Record] = {}
-        """In the order of the log."""
+        self.compacted: dict[bytes, tuple[int, Record]] = {}
+        """The newest record of each key, apart from those of open and aborted transactions, and its offset."""
+        self.open: dict[int, dict[bytes, tuple[int, Record]]] = {}
+        """The newest records of open transactions, by producer."""
+        self.began: dict[int, int] = {}
+        """The offset of each open transaction's first record."""
         self.checked = 0
 
-    def extend(self, records: Iterable[Record]) -> None:
-        for written in records:
-            plain = Record(written.key, written.value)
-            record = Record(plain.key, plain.value, parse(plain))
+    def extend(self, written: Iterable[Record | Marker]) -> None:
+        for each in written:
+            at = len(self.records)
+            record = each
+            if isinstance(each, Record):
+                plain = Record(each.key, each.value, producer_id=each.producer_id)
+                record = Record(plain.key, plain.value, parse(plain), plain.producer_id)
             self.records.append(record)
             self.state.apply(record)
-            self.compacted.pop(record.key, None)
-            self.compacted[record.key] = record
+            if isinstance(record, Marker):
+                self._end(record)
+            elif record.producer_id >= 0:
+                self.open.setdefault(record.producer_id, {})[record.key] = (at, record)
+                self.began.setdefault(record.producer_id, at)
+            else:
+                self.compacted[record.key] = (at, record)
+                if record.value is None:
+                    for records in self.open.values():
+                        records.pop(record.key, None)
+
+    def _end(self, marker: Marker) -> None:
+        self.began.pop(marker.producer_id, None)
+        for key, (at, record) in self.open.pop(marker.producer_id, {}).items():
+            if marker.committed and at > self.compacted.get(key, (-1, None))[0]:
+                self.compacted[key] = (at, Record(key, record.value))
 
     def check(self, hard: HardState) -> None:
         """Live hard state is the replay of the log, and of what compaction leaves of it, with tombstones or without."""
@@ -88,10 +117,14 @@ class ReplayedLog:
         if len(self.records) == self.checked:
             return
         self.checked = len(self.records)
-        living = [record for record in self.compacted.values() if record.value is not None]
-        for records in (self.compacted.values(), living):
+        stable = min(self.began.values(), default=len(self.records))
+        """Compaction leaves what is behind the last stable offset."""
+        undecided = [found for records in self.open.values() for found in records.values()]
+        compacted = sorted((*self.compacted.values(), *undecided), key=lambda found: found[0])
+        living = [(at, record) for at, record in compacted if record.value is not None or at >= stable]
+        for records in (compacted, living):
             replayed = HardState()
-            for record in records:
+            for _, record in records:
                 replayed.apply(record)
             assert replayed == hard
 
@@ -109,7 +142,7 @@ class HistoryWorld:
         self.open: dict[RequestId, Any] = {}
         """Requests that wait for a reply, with the waiting client; None if no client waits any more."""
         self.last_request = 0
-        self.turn_records: list[Record] = []
+        self.turn_records: list[Record | Marker] = []
         self.turn_replies: list[Reply] = []
         self.shard = self._started()
 
@@ -160,7 +193,10 @@ class HistoryWorld:
         return request_id
 
     def silence(self) -> None:
-        """No client sends any more: parked requests are answered, every member's session ends, groups are forgotten."""
+        """No client sends any more: transactions are aborted, parked requests are answered, every member's session
+        ends, groups are forgotten."""
+        for producer_id in PRODUCERS:
+            self.marker(producer_id, False)
         self.end_turn()
         self.advance(self.silence_ms)
         self.end_turn()
@@ -196,6 +232,32 @@ class HistoryWorld:
     def move(self) -> None:
         self.step(Unloaded())
         self.step(Loaded())
+
+    def commit_pending_offset(self, group: str, topic: str, producer_id: int, **member: Any) -> RequestId:
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self.last_request)
+        topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=(partition,))]
+        return self.commit_pending(group, topics, producer_id, **member)
+
+    def commit_pending(
+        self, group: str, topics: Sequence[TxnOffsetCommitRequestTopic], producer_id: int, **member: Any
+    ) -> RequestId:
+        """A producer commits offsets in its transaction. `member`: who it says that it is."""
+        body = TxnOffsetCommitRequest(
+            transactional_id=f"producer {producer_id}",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=0,
+            topics=tuple(topics),
+            **member,
+        )
+        return self.ask(None, body, 5)
+
+    def marker(self, producer_id: int, committed: bool) -> None:
+        """The end of a producer's transaction."""
+        marker = Marker(producer_id, 0, committed, 0)
+        self.shard.apply(marker, self.now)
+        self.shard.validate()
+        self.turn_records.append(marker)
 
     def answer_held(self, choice: int) -> None:
         """The choice may be another parked request, but only a held heartbeat is answered."""

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from classic_client import ClassicClient
 from consumer_world import TopicNames, partitions_of
-from history_world import CLIENTS, GROUPS, HistoryWorld, act, histories, play, some
+from history_world import CLIENTS, GROUPS, PRODUCERS, HistoryWorld, act, histories, play, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +58,7 @@ from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 
 SESSION_MS = 6000
 CONFIG = Config(
@@ -318,6 +319,32 @@ class World(HistoryWorld):
             assert isinstance(reply.body, OffsetCommitResponse)
             self.check_commit(client, {p.error_code for topic in reply.body.topics for p in topic.partitions})
 
+    def commit_as(self, group: str, name: str, producer_id: int) -> None:
+        """The same in a producer's transaction."""
+        client = self.clients[group, name]
+        if client.epoch <= 0 or not client.uses:
+            return
+        topics = [
+            TxnOffsetCommitRequestTopic(
+                name=self.names.printed[topic_id].rstrip("'"),
+                partitions=(
+                    TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=self.last_request),
+                ),
+            )
+            for topic_id, index in sorted(client.uses)
+            if topic_id in self.catalog.by_id
+        ]
+        members = getattr(self.shard.consumers.groups.get(group), "members", ())
+        is_member = client.member_id in members and (group, name) in self.running
+        fields = {"generation_id": client.epoch, "member_id": client.member_id, "group_instance_id": client.instance}
+        request_id = self.commit_pending(group, topics, producer_id, **fields)
+        reply = next(reply for reply in self.turn_replies if reply.request_id == request_id)
+        errors = {p.error_code for topic in reply.body.topics for p in topic.partitions}
+        assert len(errors) <= 1, f"a transaction cannot be half right: {errors}"
+        assert errors <= {0, 22, 25, 82}, errors
+        if is_member:
+            self.check_commit(client, errors)
+
     def check_commit(self, client: Any, errors: set[int]) -> None:
         """Of a member."""
         assert errors <= {0}, f"a member may not commit what it uses: {errors}"
@@ -394,6 +421,9 @@ action = st.one_of(
     act("answer_held", range(4)),
     act("vanish", range(4)),
     act("commit", group, CLIENTS),
+    act("commit_as", group, CLIENTS, PRODUCERS),
+    act("commit_pending_offset", group, "tu", PRODUCERS),
+    act("marker", PRODUCERS, (False, True)),
     act("topic", "tu", (0, 1, 2, 4, 5)),
     act("make", (False, True)),
     act("configure", group, ("consumer.assignor",), ("lag", "range", "")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from history_world import CLIENTS, GROUPS, HistoryWorld, act, histories, play, some
+from history_world import CLIENTS, GROUPS, PRODUCERS, HistoryWorld, act, histories, play, some
 from hypothesis import given
 from hypothesis import strategies as st
 from peer_requests import request
@@ -16,7 +16,7 @@ from peer_requests import request
 from kohort.config import Config
 from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.classic.group_record import value_of
-from kohort.coordinator.events import Reply, TopicsDeleted
+from kohort.coordinator.events import Record, Reply, TopicsDeleted
 from kohort.coordinator.records import parse
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.group_records import GenerationKey
@@ -74,7 +74,7 @@ class World(HistoryWorld):
 
     def end_turn(self) -> None:
         for record in self.turn_records:
-            key, value = parse(record) or (None, None)
+            key, value = (parse(record) if isinstance(record, Record) else None) or (None, None)
             if isinstance(key, GenerationKey) and key.group and value is not None:
                 assert value.generation > self.reserved[key.group], "a generation is taken twice"
                 self.reserved[key.group] = value.generation
@@ -155,6 +155,12 @@ class World(HistoryWorld):
         )
         self.ask((known, body), body, 9)
 
+    def commit_as(self, group: str, name: str, topic: str, producer_id: int) -> None:
+        """In a transaction, for a member that may not be one any more."""
+        fields = self.clients[group, name].fields()
+        del fields["group_id"]
+        self.commit_pending_offset(group, topic, producer_id, **fields)
+
     def cooperate(self, group: str, names: tuple[str, ...], turns: int) -> None:
         """Clients that do what they should, turn by turn, a second each."""
         for turn in range(turns):
@@ -196,6 +202,9 @@ action = st.one_of(
     act("answer_held", range(4)),
     act("leave", GROUPS, CLIENTS),
     act("commit", GROUPS, CLIENTS, "tu", (False, True)),
+    act("commit_as", GROUPS, CLIENTS, "tu", PRODUCERS),
+    act("commit_pending_offset", GROUPS, "tu", PRODUCERS),
+    act("marker", PRODUCERS, (False, True)),
     act("delete", GROUPS),
     act("vanish", range(4)),
     act("advance", (0, 500, 1000, 3000, 7000)),

@@ -49,7 +49,7 @@ def play(world: ShardWorld, commands: list[str]) -> list[str]:
 
 
 def rows_of(header: list[str]) -> list[str]:
-    return [row for line in header if ":" in line for row in re.findall(r"\b[A-Z]\d+\b", line.split(":")[0])]
+    return [row for line in header if ":" in line for row in re.findall(r"\b[A-Z]{1,2}\d+\b", line.split(":")[0])]
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=[path.stem for path in SCENARIOS])

@@ -1,4 +1,5 @@
-"""`python tests/crash [--cycles 200] [--seed N]`: kill -9 under load, as `crash_run.py` says. About 3 s a cycle."""
+"""`python tests/crash [--transactions] [--cycles 200] [--seed N]`: kill -9 under load, as `crash_run.py` says, or with
+--transactions as `crash_transactions.py` says. About 3 s a cycle."""
 
 from __future__ import annotations
 
@@ -10,16 +11,22 @@ import tempfile
 from pathlib import Path
 
 from crash_run import Run, Violation
+from crash_transactions import TransactionRun
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/crash", description=__doc__)
     parser.add_argument("--cycles", type=int, default=200, help="how often the server is killed and checked")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of the kill moments")
-    parser.add_argument("--rate", type=float, default=8_000, help="commits a second that the workers attempt in all")
+    parser.add_argument("--transactions", action="store_true", help="copies in transactions instead of commits")
+    parser.add_argument(
+        "--rate", type=float, help="commits a second that the workers attempt in all (8,000), or records"
+    )
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
-    run = Run(directory, options.cycles, options.seed, options.rate, say=lambda line: print(line, flush=True))
+    of_workload = TransactionRun if options.transactions else Run
+    rate = {} if options.rate is None else {"rate": options.rate}
+    run = of_workload(directory, options.cycles, options.seed, **rate, say=lambda line: print(line, flush=True))
     print(f"seed {options.seed}, in {directory}", flush=True)
     try:
         run.run()

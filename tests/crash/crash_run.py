@@ -103,7 +103,13 @@ class Figures:
 
 class Run:
     def __init__(
-        self, directory: Path, cycles: int, seed: int, rate: float, workers: int = 3, say: Callable[[str], None] = print
+        self,
+        directory: Path,
+        cycles: int,
+        seed: int,
+        rate: float = 8_000,
+        workers: int = 3,
+        say: Callable[[str], None] = print,
     ) -> None:
         self.cycles = cycles
         self.seed = seed

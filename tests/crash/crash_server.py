@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "serve"]
+PROGRAM = "from kohort.cli.main import main; main()"
 READY_S = 30.0
 
 
@@ -37,12 +37,14 @@ class CrashServer:
         assert self._process is not None
         return self._process.pid
 
-    def spawn(self) -> None:
+    def spawn(self, before: str = "") -> None:
+        """`before`: Python code that the process runs first."""
         self._ready = threading.Event()
         settings = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         with self._log.open("a") as errors:
             self._process = subprocess.Popen(
-                [*COMMAND, "--data-dir", str(self.data_dir), "--listeners", self.address, *settings],
+                [sys.executable, "-c", before + PROGRAM, "serve"]
+                + ["--data-dir", str(self.data_dir), "--listeners", self.address, *settings],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -51,7 +53,7 @@ class CrashServer:
 
     def _read(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
         assert process.stdout is not None
-        with process.stdout, self._log.open("a") as log:
+        with process.stdout, self._log.open("a", buffering=1) as log:
             for line in process.stdout:
                 log.write(line)
                 if "kohort is ready" in line:

@@ -24,6 +24,10 @@ from crash_ledger import Place
 
 OPEN_LIMIT = 150
 """Commits that a member has under way."""
+QUIET_S = 2.0
+"""How long a member that has lost partitions waits for the answers to its commits, at most. librdkafka gives partitions
+up when no commit is under way. On a busy machine that never happened to a member that went on committing: the group
+removed it, and it never noticed."""
 
 
 class Member:
@@ -48,6 +52,7 @@ class Member:
         self.errors: Counter[str] = Counter()
         self.violations: list[str] = []
         self._turn = 0
+        self._quiet_until = 0.0
         self._incremental = group["strategy"] in ("cooperative-sticky", "consumer")
         self.fatals = 0
         self._fatal = False
@@ -96,6 +101,7 @@ class Member:
 
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.revokes += 1
+        self._quiet_until = time.monotonic() + QUIET_S
         gone = {partition.partition for partition in partitions}
         self.assigned = [partition for partition in self.assigned if partition not in gone]
         self.unread -= gone
@@ -170,7 +176,7 @@ class Member:
 
     def commit_some(self, count: int) -> None:
         ready = [partition for partition in self.assigned if partition not in self.unread]
-        if not ready:
+        if not ready or (self._sent_at and time.monotonic() < self._quiet_until):
             return
         room = OPEN_LIMIT - sum(len(self.places[partition].open) for partition in ready)
         for _ in range(min(count, room)):

@@ -1,4 +1,4 @@
-"""Twenty cycles of the crash harness with real clients; `make test-crash` runs two hundred."""
+"""Some cycles of the crash harness with real clients; `make test-crash` runs two hundred of each workload."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from crash_copies import ABORTED, Copies
 from crash_ledger import Place
 from crash_run import GROUPS, Run
+from crash_transactions import GROUPS as COPYING
+from crash_transactions import TransactionRun
 
 
 @pytest.mark.slow
@@ -26,6 +29,38 @@ def test_twenty_cycles_of_kill_9_under_load() -> None:
     assert all(figures.kept[str(group["name"])] for group in GROUPS)
     assert figures.acknowledged > 10_000
     shutil.rmtree(directory)
+
+
+@pytest.mark.slow
+@pytest.mark.client
+@pytest.mark.timeout(300)
+def test_six_cycles_of_kill_9_under_transactions() -> None:
+    directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
+    run = TransactionRun(directory, cycles=6, seed=secrets.randbelow(10**6))
+    figures = run.run()
+    print(run.told())
+    assert figures.kills >= 6
+    assert figures.agreed >= 6
+    assert figures.inputs > 500
+    assert figures.copies == len(COPYING) * figures.inputs
+    assert figures.workers["committed"] > 50
+    shutil.rmtree(directory)
+
+
+def test_a_copy_that_comes_twice_or_was_aborted_is_a_violation() -> None:
+    copies = Copies("group")
+    for offset, value in enumerate(("0:0", "1:0", "0:1", "0:3")):
+        copies.add(0, offset, value)
+    assert not copies.violations
+    assert (copies.first_missing(0), copies.last(0), copies.first_missing(2), copies.last(2)) == (2, 3, 0, -1)
+    copies.add(1, 0, "0:1")
+    copies.add(0, 4, ABORTED + "0:2")
+    copies.add(0, 4, "0:2")
+    twice, aborted, again = copies.violations
+    assert "'0:1' at 0 was copied before" in twice
+    assert "aborted transaction" in aborted
+    assert "offset 4 again" in again
+    assert (copies.first_missing(0), copies.total()) == (4, 5)
 
 
 def test_the_lower_bound_is_the_last_acknowledged_commit() -> None:

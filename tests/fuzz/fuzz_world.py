@@ -269,7 +269,7 @@ def outcome(task: Task) -> AssignmentMade | PatternsResolved:
     """The work of the server's threads beside the turns."""
     if isinstance(task, PatternsAsked):
         return search(task)
-    return AssignmentMade(task.group_id, task.epoch, task.assignor, assigned(BUILT_IN[task.assignor], task.spec))
+    return task.made(assigned(BUILT_IN[task.assignor], task.spec))
 
 
 def told(first: str) -> World:

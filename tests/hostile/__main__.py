@@ -1,4 +1,4 @@
-"""`python tests/hostile [--short] [--clients NAME…] [--mixes N] [--seed N] [--lenient]`: one client, and all others.
+"""`python tests/hostile [--short] [--clients NAME…] [--mixes N] [--lenient] [--steps] …`: one client, and all others.
 
 Measures heartbeats, commits and newcomers alone, then beside each hostile client of the catalogue, and then beside
 random mixes of them. Prints a row for each, and fails for a limit that is exceeded.
@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=CLIENT_S, help="that each client is at work")
     parser.add_argument("--lenient", action="store_true", help="limits of time for a machine that does other work")
     parser.add_argument("--verbose", action="store_true", help="say what each client did")
+    parser.add_argument("--steps", action="store_true", help="say what took the server how long")
     options = parser.parse_args()
     if options.clients is not None:
         chosen = [BY_NAME[name] for name in options.clients]
@@ -46,7 +47,7 @@ def main() -> int:
     began = time.monotonic()
     report.base()
     for client in chosen:
-        with Round() as server:
+        with Round(steps=options.steps) as server:
             figures = server.attack([client.name], options.seconds)
             server.end(figures)
             report.add(figures, client.unmet)
@@ -90,6 +91,8 @@ class Report:
         self._print(figures, verdict)
         if self._verbose:
             print(f"{'':32} {figures.did}", flush=True)
+        for line in figures.steps:
+            print(line, flush=True)
 
     def _print(self, figures: Figures, verdict: str) -> None:
         times = " ".join(f"{figures.p99[kind]:7.0f} ({figures.slowest[kind]:5.0f})" for kind in KINDS)
@@ -103,8 +106,10 @@ class Report:
             of_this_server = min(count, MIXES_OF_A_SERVER)
             count -= of_this_server
             with Round() as server:
-                for left in reversed(range(of_this_server)):
-                    figures = server.attack(chance.sample(names, chance.randint(2, 4)), MIX_S)
+                drawn = [chance.sample(names, chance.randint(2, 4)) for _ in range(of_this_server)]
+                later = [name for mix in drawn for name in mix]
+                for left, mix in zip(reversed(range(of_this_server)), drawn, strict=True):
+                    figures = server.attack(mix, MIX_S, later)
                     if left:
                         server.rest(figures)
                     else:

@@ -1,6 +1,7 @@
 """A process of hostile clients: `python hostile_attack.py HOST:PORT`, started by `hostile_run.py`.
 
-Reads a JSON line for each attack, {"clients": [...], "seconds": ...}. Prepares the server, says "prepared", waits for
+Reads a JSON line for each attack, {"clients": [...], "seconds": ..., "prepare": [...]}. Prepares the server for the
+clients and for those of "prepare", which may attack later, says "prepared", waits for
 the line "go", plays the clients at the same time, and says what they did. It goes on until its stdin ends.
 """
 
@@ -26,7 +27,7 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         clients = [BY_NAME[name] for name in order["clients"]]
-        for client in clients:
+        for client in [*clients, *(BY_NAME[name] for name in order["prepare"])]:
             client.prepare(preparation)
         print("prepared", flush=True)
         if sys.stdin.readline() != "go\n":

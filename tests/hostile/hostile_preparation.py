@@ -7,7 +7,15 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from hostile_requests import commit, create_topics, fetch_offsets, grow_topic, produce
+from hostile_requests import (
+    commit,
+    create_topics,
+    fetch_offsets,
+    find_transactions,
+    grow_topic,
+    init_producer,
+    produce,
+)
 
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition
 
@@ -22,6 +30,9 @@ FULL = "full"
 """A topic with 16 partitions and some megabytes in each."""
 FULL_PARTITIONS = 16
 TOPICS = 2_000
+PRODUCERS = 400
+PRODUCER_IDS: dict[int, tuple[int, int]] = {}
+"""The producer id and the epoch of each transactional id's number."""
 AT_ONCE = 20
 """Requests under way. What they hold must stay small: the preparation is no attack."""
 
@@ -32,6 +43,10 @@ def group(number: int) -> str:
 
 def topic(number: int) -> str:
     return f"hostile-topic-{number % TOPICS:04}"
+
+
+def transactional_id(number: int) -> str:
+    return f"hostile-{number % PRODUCERS:03}"
 
 
 class Preparation:
@@ -85,6 +100,19 @@ class Preparation:
             value = bytes(1_000_000)
             self._ask(produce(FULL, number % FULL_PARTITIONS, value) for number in range(64))
 
+    def producers(self) -> None:
+        """Transactional ids without a transaction."""
+        if self._first("producers"):
+            self.wide()
+            self._ask([find_transactions(transactional_id(0))])
+            answers = self._answers(init_producer(transactional_id(number)) for number in range(PRODUCERS))
+            for number, answer in enumerate(answers):
+                # correlation id, no tags, throttle time, error, producer id, epoch
+                error, producer_id, epoch = struct.unpack_from(">hqh", answer, 9)
+                if error:
+                    raise AssertionError(f"InitProducerId failed with {error}")
+                PRODUCER_IDS[number] = (producer_id, epoch)
+
     def small(self) -> None:
         if self._first("small"):
             self._ask([create_topics({"small": 1})])
@@ -96,22 +124,25 @@ class Preparation:
 
     def _ask(self, frames: Iterable[bytes]) -> list[int]:
         """Send the requests, some at a time, and read the answers; returns their sizes."""
-        sizes: list[int] = []
+        return [len(answer) for answer in self._answers(frames)]
+
+    def _answers(self, frames: Iterable[bytes]) -> list[bytes]:
+        answers_read: list[bytes] = []
         with socket.create_connection(self._address, timeout=60) as opened, opened.makefile("rb") as answers:
             under_way = 0
             for frame in frames:
                 opened.sendall(frame)
                 under_way += 1
                 if under_way == AT_ONCE:
-                    sizes.append(_skip_answer(answers))
+                    answers_read.append(_answer(answers))
                     under_way -= 1
             for _ in range(under_way):
-                sizes.append(_skip_answer(answers))
-        return sizes
+                answers_read.append(_answer(answers))
+        return answers_read
 
 
-def _skip_answer(answers: IO[bytes]) -> int:
+def _answer(answers: IO[bytes]) -> bytes:
     length = answers.read(4)
     if len(length) < 4:
         raise ConnectionError("the server closed the connection during the preparation")
-    return len(answers.read(struct.unpack(">i", length)[0]))
+    return answers.read(struct.unpack(">i", length)[0])

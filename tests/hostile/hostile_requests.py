@@ -9,11 +9,16 @@ from typing import Any
 
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import encode_request
+from kohort.wire.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kohort.wire.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.schemas.end_txn import EndTxnRequest
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.offset_commit import (
@@ -23,6 +28,11 @@ from kohort.wire.schemas.offset_commit import (
 )
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kohort.wire.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 _numbers = count()
 
@@ -36,9 +46,10 @@ def frame(request: Any, version: int) -> bytes:
     return encode_request(request, version, 1, "hostile")
 
 
-def create_topics(sizes: Mapping[str, int]) -> bytes:
+def create_topics(sizes: Mapping[str, int], configs: Mapping[str, str] | None = None) -> bytes:
+    of_each = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items())
     topics = tuple(
-        CreatableTopic(name=name, num_partitions=size, replication_factor=1, assignments=(), configs=())
+        CreatableTopic(name=name, num_partitions=size, replication_factor=1, assignments=(), configs=of_each)
         for name, size in sizes.items()
     )
     return frame(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 5)
@@ -133,3 +144,42 @@ def metadata(*names: str, create: bool = False) -> bytes:
 
 def api_versions() -> bytes:
     return frame(ApiVersionsRequest(client_software_name="hostile", client_software_version="1"), 3)
+
+
+def find_transactions(transactional_id: str) -> bytes:
+    return frame(FindCoordinatorRequest(key_type=1, coordinator_keys=(transactional_id,)), 4)
+
+
+def init_producer(transactional_id: str) -> bytes:
+    return frame(InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4)
+
+
+def add_to_transaction(
+    transactional_id: str, producer: tuple[int, int], topic: str, partitions: Sequence[int]
+) -> bytes:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions)),),
+    )
+    return frame(request, 3)
+
+
+def pending_offsets(
+    transactional_id: str, producer: tuple[int, int], group: str, topic: str, partitions: Sequence[int]
+) -> bytes:
+    """AddOffsetsToTxn and TxnOffsetCommit."""
+    of_producer = {"transactional_id": transactional_id, "producer_id": producer[0], "producer_epoch": producer[1]}
+    offsets = tuple(TxnOffsetCommitRequestPartition(partition_index=p, committed_offset=1) for p in partitions)
+    topics = (TxnOffsetCommitRequestTopic(name=topic, partitions=offsets),)
+    return frame(AddOffsetsToTxnRequest(**of_producer, group_id=group), 3) + frame(
+        TxnOffsetCommitRequest(**of_producer, group_id=group, topics=topics), 3
+    )
+
+
+def end_transaction(transactional_id: str, producer: tuple[int, int], *, committed: bool) -> bytes:
+    request = EndTxnRequest(
+        transactional_id=transactional_id, producer_id=producer[0], producer_epoch=producer[1], committed=committed
+    )
+    return frame(request, 3)

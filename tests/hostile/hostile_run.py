@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from crash_server import CrashServer
+from hostile_steps import BEFORE, ask, table
 from hostile_victim import missing
 
 HERE = Path(__file__).parent
@@ -60,6 +61,8 @@ class Figures:
     memory_mb: float
     did: dict[str, int] = field(default_factory=dict)
     exit_s: float | None = None
+    steps: list[str] = field(default_factory=list)
+    """Lines about the parts of the server's work."""
 
     def exceeds(self, limits: Limits, base: Figures) -> list[str]:
         """What is not within the limits."""
@@ -146,10 +149,12 @@ class Memory(threading.Thread):
 
 
 class Round:
-    def __init__(self) -> None:
+    def __init__(self, *, steps: bool = False) -> None:
+        """`steps`: the server times what it does (hostile_steps.py)."""
         self._directory = Path(tempfile.mkdtemp(prefix="kohort-hostile-"))
         self._server = CrashServer(self._directory / "data", self._directory / "server.log", {})
-        self._server.spawn()
+        self._steps = self._directory / "steps" if steps else None
+        self._server.spawn(BEFORE.format(directory=str(HERE), report=str(self._steps)) if steps else "")
         self._helpers: list[Helper] = []
         try:
             self._server.wait_ready()
@@ -186,16 +191,22 @@ class Round:
         time.sleep(seconds)
         return self._figures(ALONE)
 
-    def attack(self, names: Sequence[str], seconds: float) -> Figures:
-        """The hostile clients go on for half a second after the measurement, in which `end` may be called."""
+    def attack(self, names: Sequence[str], seconds: float, prepare: Sequence[str] = ()) -> Figures:
+        """The hostile clients go on for half a second after the measurement, in which `end` may be called. `prepare`:
+        clients that attack later. What they need must be there before limits of state are reached."""
         name = " + ".join(names)
         try:
-            self._attacker.say(json.dumps({"clients": names, "seconds": seconds + 0.5}))
+            self._attacker.say(json.dumps({"clients": names, "seconds": seconds + 0.5, "prepare": prepare}))
             self._attacker.answer()
+            if self._steps is not None:
+                ask(self._steps)
             self._victim.say("mark")
             self._attacker.say("go")
             time.sleep(seconds)
-            return self._figures(name)
+            figures = self._figures(name)
+            if self._steps is not None:
+                figures.steps = table(ask(self._steps))
+            return figures
         except AssertionError as error:
             return self._failed(name, str(error))
 

@@ -11,7 +11,8 @@ from itertools import islice
 import pytest
 from hostile_catalogue import BY_NAME, CATALOGUE
 from hostile_client import Client, Done, End, play
-from hostile_run import KINDS, STRICT, Figures
+from hostile_preparation import PRODUCER_IDS, PRODUCERS
+from hostile_run import KINDS, STRICT, Figures, Round
 
 SMALL = ("gzip-bombs", "zstd-bombs")
 """The first connection of these sends what takes a second to make."""
@@ -23,7 +24,9 @@ def test_every_client_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("client", CATALOGUE, ids=lambda client: client.name)
-def test_every_client_has_something_to_send(client: Client) -> None:
+def test_every_client_has_something_to_send(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(PRODUCERS):  # the preparation gets them from the server
+        monkeypatch.setitem(PRODUCER_IDS, number, (number, 0))
     pieces = list(islice(client.send(int(client.name in SMALL)), 2))
     assert all(isinstance(piece, bytes) for piece in pieces)
     assert pieces or client.name in ("connections", "silent")
@@ -56,6 +59,14 @@ def test_a_client_that_does_not_read_sees_that_its_connection_is_closed() -> Non
 
     asyncio.run(close_one())
     assert done.closed == 1
+
+
+def test_the_parts_of_a_servers_work_are_timed() -> None:
+    with Round(steps=True) as server:
+        found = server.attack(["tiny-batches"], 0.5)
+    parts = {line.split("  ")[-1] for line in found.steps}
+    assert found.violations == []
+    assert {"turn", "handle Produce", "commit (writer)"} <= parts
 
 
 def figures(milliseconds: float, **changed: object) -> Figures:

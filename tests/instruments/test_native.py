@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -24,20 +26,22 @@ from bench import (
     records,
     spark,
     startup,
+    transactions,
 )
 from bench.__main__ import SUBJECTS
-from bench._joined import classic_members, heartbeat
+from bench._joined import classic_members, create_topic, heartbeat
 from bench._load import load
-from bench._peers import started
+from bench._peers import Server, started
 from bench._process import Address
 
+from kohort.client.cluster import Cluster
 from kohort.wire.codec import encode_request
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 
 FRAME = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "bench")
-FEWER_ROWS = {("joins", "kfake"), ("startup", "kfake"), ("spark", "kafka")}
+FEWER_ROWS = {("transactions", "synced"), ("joins", "kfake"), ("startup", "kfake"), ("spark", "kafka")}
 ANSWER = struct.pack(">IIBIHB", 12, 0, 0, 0, 0, 0)
 SMALL: dict[ModuleType, dict[str, object]] = {
     _kafka: {"USUAL": _kafka.BRIEF},
@@ -45,6 +49,8 @@ SMALL: dict[ModuleType, dict[str, object]] = {
     _load: {"WARM_S": 0.2, "LIMIT_S": 3.0},
     heartbeats: {"ROWS": ((50, 1, 1), (20, 16, 3), (60, 16, 1))},
     commits: {"TOPIC": "commits"},
+    # One Apache Kafka stands for both in this test.
+    transactions: {"SERVERS": ("compiled", "pure", "kafka"), "QUICK_SECONDS": 0.3, "QUICK_LATENCY": 5},
     records: {
         "CASES": ((1_000, "none", "all"), (100, "lz4", "1")),
         "AMOUNTS": {1_000: 9_000, 100: 9_000},
@@ -123,6 +129,68 @@ def test_a_wrong_answer_ends_the_load(answer: bytes, complaint: str) -> None:
     assert complaint in said
 
 
+BUSY = struct.pack(">IIBIHB", 12, 0, 0, 0, 51, 0)
+
+
+def _answering(listener: socket.socket, answers: list[bytes]) -> list[bytes]:
+    """Answer one request after the other; returns the bytes of each request behind its number."""
+    connection, _ = listener.accept()
+    seen = []
+    with connection:
+        for number, answer in enumerate(answers):
+            request = connection.recv(len(FRAME), socket.MSG_WAITALL)
+            assert request[8:12] == struct.pack(">I", number)
+            seen.append(request[12:])
+            connection.sendall(answer[:4] + request[8:12] + answer[8:])
+        connection.recv(1)  # until the load has ended
+    return seen
+
+
+def test_steps_of_transactions_are_sent_once_and_again_if_the_coordinator_is_busy() -> None:
+    frames = [FRAME[:-2] + bytes([n, 0]) for n in range(6)]
+    answers = [ANSWER, BUSY, BUSY, ANSWER, ANSWER, BUSY, ANSWER, ANSWER, ANSWER]
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(_answering, listener, answers)
+        server = Server("pure", os.getpid(), listener.getsockname())
+        done = load(server, [frames], depth=1, seconds=20, steps=[9, 9])
+    assert seen.result() == [frames[n][12:] for n in (0, 1, 1, 1, 2, 3, 3, 4, 5)]
+    assert (done["transactions"], done["again"]) == (3, 3)
+
+
+def test_an_error_in_a_step_ends_the_load() -> None:
+    refused = struct.pack(">IIBIHB", 12, 0, 0, 0, 90, 0)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        pool.submit(_answering, listener, [ANSWER, refused])
+        with pytest.raises(AssertionError, match="ended with an error"):
+            load(Server("pure", os.getpid(), listener.getsockname()), [[FRAME] * 4], depth=1, seconds=20, steps=[9, 9])
+
+
+def test_a_transaction_that_has_begun_is_finished() -> None:
+    """The time is over before the first answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(_answering, listener, [ANSWER] * 2)
+        server = Server("pure", os.getpid(), listener.getsockname())
+        done = load(server, [[FRAME] * 4], depth=1, seconds=1e-4, steps=[9, 9])
+    assert len(seen.result()) == 2
+    assert done["transactions"] == 1
+
+
+def test_transactions_commit_records_and_offsets() -> None:
+    case = transactions.Case(20, 10, True, 3)
+    with started("pure", transactions.SETTINGS) as server:
+        create_topic(server, case.topic, case.partitions)
+        members = classic_members(server, "transacts", case.producers)
+        done = transactions.transact(server, case, members, 0.5)
+        with Cluster(server.bootstrap) as cluster:
+            ends = cluster.offsets(case.places, isolation="read_committed")
+            offsets = [cluster.committed(member.group) for member in members]
+        assert done["cpu_us"] > 0
+    count = sum(committed[case.topic, 0].offset for committed in offsets)  # each transaction commits one more
+    assert count >= case.producers
+    assert set(ends.values()) == {3 * count}, "two records and a marker of each"
+    assert all(len({committed[place].offset for place in case.places}) == 1 for committed in offsets)
+
+
 def _loading(listener: socket.socket, requests: list[list[bytes]], depth: int) -> subprocess.Popen[str]:
     path = Path(_peers.c_program("load").parent) / f"requests-{listener.getsockname()[1]}"
     _load.write_requests(path, requests)
@@ -155,6 +223,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Addr
         yield None
         return
     settings = {**_peers.NO_DELAY, **_peers.LONG_SESSIONS, "offsets.topic.num.partitions": "1"}
+    settings |= transactions.SETTINGS["kafka"]
     with _kafka.kafka(_peers.kafka_jars(), settings, java_options=_kafka.BRIEF) as running:
         yield running
 

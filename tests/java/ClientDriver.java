@@ -107,14 +107,66 @@ public class ClientDriver {
 
   static Map<String, ?> read(JsonNode o) {
     List<List<?>> found = new ArrayList<>();
-    try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings(), new StringDeserializer(), new StringDeserializer())) {
-      List<TopicPartition> all = IntStream.range(0, o.get("partitions").asInt()).mapToObj(p -> new TopicPartition(o.get("topic").asText(), p)).toList();
-      consumer.assign(all);
-      consumer.seekToBeginning(all);
+    Map<String, Object> all = settings("isolation.level", o.get("isolation").asText());
+    try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(all, new StringDeserializer(), new StringDeserializer())) {
+      List<TopicPartition> places = IntStream.range(0, o.get("partitions").asInt()).mapToObj(p -> new TopicPartition(o.get("topic").asText(), p)).toList();
+      consumer.assign(places);
+      consumer.seekToBeginning(places);
       while (found.size() < o.get("count").asInt())
         consumer.poll(Duration.ofMillis(200)).forEach(r -> found.add(List.of(r.partition(), r.offset(), r.key(), r.value())));
     }
     return Map.of("records", found);
+  }
+
+  // -- transactions
+
+  static final Map<String, KafkaProducer<String, String>> producers = new HashMap<>();
+
+  static KafkaProducer<String, String> transactional(JsonNode o) {
+    return producers.computeIfAbsent(o.get("name").asText(), name -> {
+      Map<String, Object> all = settings("transactional.id", o.get("id").asText());
+      KafkaProducer<String, String> producer = new KafkaProducer<>(all, new StringSerializer(), new StringSerializer());
+      producer.initTransactions();
+      return producer;
+    });
+  }
+
+  static void transact(JsonNode o) throws Exception {
+    KafkaProducer<String, String> producer = transactional(o);
+    producer.beginTransaction();
+    List<Future<RecordMetadata>> sent = new ArrayList<>();
+    for (int n = o.get("first").asInt(); n < o.get("first").asInt() + o.get("count").asInt(); n++) {
+      String value = "v" + n + ".".repeat(o.get("pad").asInt());
+      sent.add(producer.send(new ProducerRecord<>(o.get("topic").asText(), n % o.get("partitions").asInt(), "k" + n, value)));
+    }
+    producer.flush();
+    for (Future<RecordMetadata> each : sent) each.get(40, TimeUnit.SECONDS);
+  }
+
+  static void end(JsonNode o) {
+    KafkaProducer<String, String> producer = producers.get(o.get("name").asText());
+    if (o.get("commit").asBoolean()) producer.commitTransaction();
+    else producer.abortTransaction();
+  }
+
+  static void copy(JsonNode o) {
+    Map<String, Object> all = settings("group.id", o.get("group").asText(), "auto.offset.reset", "earliest",
+        "enable.auto.commit", "false", "isolation.level", "read_committed", "max.poll.records", o.get("count").asInt());
+    KafkaProducer<String, String> producer = transactional(o);
+    try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(all, new StringDeserializer(), new StringDeserializer())) {
+      consumer.subscribe(List.of(o.get("source").asText()));
+      producer.beginTransaction();
+      Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+      for (int read = 0; read < o.get("count").asInt();) {
+        for (ConsumerRecord<String, String> r : consumer.poll(Duration.ofMillis(200))) {
+          read++;
+          producer.send(new ProducerRecord<>(o.get("topic").asText(), r.partition(), r.key(), r.value()));
+          next.put(new TopicPartition(r.topic(), r.partition()), new OffsetAndMetadata(r.offset() + 1));
+        }
+      }
+      producer.sendOffsetsToTransaction(next, consumer.groupMetadata());
+      end(o);
+    }
   }
 
   static Map<String, ?> describe(String group) throws Exception {
@@ -134,6 +186,9 @@ public class ClientDriver {
     switch (o.get("do").asText()) {
       case "produce": return produce(o);
       case "read": return read(o);
+      case "transact": transact(o); break;
+      case "end": end(o); break;
+      case "copy": copy(o); break;
       case "create_topic": got(admin.createTopics(List.of(new NewTopic(topic, o.get("partitions").asInt(), (short) 1))).all()); break;
       case "topics": return Map.of("topics", got(admin.listTopics().names()));
       case "delete_topic": got(admin.deleteTopics(List.of(topic)).all()); break;

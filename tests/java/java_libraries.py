@@ -13,6 +13,7 @@ from bench import _kafka
 
 KEPT = Path(__file__).parents[2] / ".jars"
 POM = Path(__file__).with_name("pom.xml")
+FLINK_POM = POM.parent / "flink" / "pom.xml"
 
 
 def kafka() -> str:
@@ -23,19 +24,27 @@ def kafka() -> str:
 
 def clients() -> str:
     """The class path of the programs in this folder, which are compiled, and of what they need."""
-    libraries = f"{kept('clients', [POM], _copy)}/*"
-    sources = sorted(POM.parent.glob("*.java"))
+    return _programs("clients", POM)
+
+
+def flink() -> str:
+    """The same for Apache Flink, which brings its own Kafka client."""
+    return _programs("flink", FLINK_POM)
+
+
+def _programs(name: str, pom: Path) -> str:
+    def copy(into: Path) -> None:
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+        subprocess.run(command, check=True, timeout=500)
+
+    libraries = f"{kept(name, [pom], copy)}/*"
+    sources = sorted(pom.parent.glob("*.java"))
 
     def compile_into(folder: Path) -> None:
         command = ["javac", "-nowarn", "-cp", libraries, "-d", str(folder), *map(str, sources)]
         subprocess.run(command, check=True, timeout=300)
 
-    return f"{kept('programs', [POM, *sources], compile_into)}:{libraries}"
-
-
-def _copy(into: Path) -> None:
-    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
-    subprocess.run(command, check=True, timeout=500)
+    return f"{kept(f'{name}-programs', [pom, *sources], compile_into)}:{libraries}"
 
 
 def kept(name: str, of: Sequence[Path], fetch: Callable[[Path], object], version: str = "") -> Path:

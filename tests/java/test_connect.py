@@ -87,7 +87,8 @@ class Worker:
 
 
 @contextmanager
-def worker(classpath: str, server: KohortServer, folder: Path) -> Iterator[Worker]:
+def worker(classpath: str, server: KohortServer, folder: Path, **more: str) -> Iterator[Worker]:
+    """`more`: further settings, with `_` for `.`."""
     folder.mkdir()
     [port] = free_ports(1)
     settings = {
@@ -105,6 +106,7 @@ def worker(classpath: str, server: KohortServer, folder: Path) -> Iterator[Worke
     for topic in ("config", "offset", "status"):
         settings |= {f"{topic}.storage.topic": f"connect-{topic}", f"{topic}.storage.replication.factor": "1"}
     settings |= {"offset.storage.partitions": "2", "status.storage.partitions": "2"}
+    settings |= {name.replace("_", "."): value for name, value in more.items()}
     properties = folder / "worker.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     program = ("org.apache.kafka.connect.cli.ConnectDistributed", str(properties))
@@ -112,8 +114,9 @@ def worker(classpath: str, server: KohortServer, folder: Path) -> Iterator[Worke
         yield Worker(process, port)
 
 
-def configured(worker: Worker, name: str, path: Path) -> None:
+def configured(worker: Worker, name: str, path: Path, **more: str) -> None:
     config = {
+        **{setting.replace("_", "."): value for setting, value in more.items()},
         "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
         "file": str(path),
         "topic": TOPIC,

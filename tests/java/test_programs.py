@@ -130,7 +130,7 @@ def events(out: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
-WORDS, COUNTS, APPLICATION = "words", "counts", "counting"
+WORDS, COUNTS, APPLICATION, LEAST = "words", "counts", "counting", "at_least_once"
 
 
 @pytest.mark.program(
@@ -147,12 +147,12 @@ def test_streams_killed_and_started_again(classpath: str, tmp_path: Path) -> Non
         counting = ("StreamsCount", server.bootstrap_servers)
         expected = Counter({"to": 2, "be": 2, "or": 1, "not": 1})
         say(cluster, ["to be or", "not to be"])
-        with running(classpath, tmp_path / "first.log", *counting, str(tmp_path / "first")) as first:
+        with running(classpath, tmp_path / "first.log", *counting, str(tmp_path / "first"), LEAST) as first:
             until(lambda: counted(cluster) == expected, "the first counts")
             until(lambda: sum(at.offset for at in cluster.committed(APPLICATION).values()) >= 2 + 6, "committed")
             first.kill()
         say(cluster, ["that is", "to be"])
-        with running(classpath, tmp_path / "second.log", *counting, str(tmp_path / "second")):
+        with running(classpath, tmp_path / "second.log", *counting, str(tmp_path / "second"), LEAST):
             until(lambda: counted(cluster) == expected + Counter(["that", "is", "to", "be"]), "the later counts")
 
 

@@ -45,8 +45,9 @@ class Kcat:
             feed = b"".join(b"%b:%b\n" % (key, value) for of, key, value in records if of == partition).decode()
             self._run("-P", "-t", topic, "-p", str(partition), "-K", ":", *settings, feed=feed)
 
-    def read(self, topic: str, partitions: int, count: int) -> Any:
-        out = self._run("-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", FORMAT)
+    def read(self, topic: str, partitions: int, count: int, isolation: str) -> Any:
+        level = ("-X", f"isolation.level={isolation}")
+        out = self._run("-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", FORMAT, *level)
         words = [line.split(" ") for line in out.splitlines()]
         return {"records": [[int(p), int(o), key, value] for p, o, key, value in words]}
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import matrix_features as features
+import matrix_transactions as transactions
 from matrix_stage import CODECS
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -31,6 +32,13 @@ FEATURES: dict[str, dict[str, features.Feature]] = {
         "KIP-848": features.hands_over(CONSUMER),
         "KIP-848 static": features.comes_back(CONSUMER),
         "KIP-848 regex": features.matches(CONSUMER),
+    },
+    "Transactions": {
+        "commit": transactions.commits,
+        "abort": transactions.aborts,
+        "fenced": transactions.is_fenced,
+        "send offsets": transactions.sends_offsets,
+        "read_committed": transactions.reads_committed,
     },
     "Administration": {
         "topics": features.administers_topics,
@@ -53,6 +61,7 @@ def _node_has_zstd() -> bool:
 
 
 NODE_HAS_ZSTD = _node_has_zstd()
+PRODUCER_OF_TRANSACTIONS = ("commit", "abort", "fenced", "send offsets")
 NO_KIP_848 = "does not speak the protocol of KIP-848"
 KIP_848 = dict.fromkeys(("KIP-848", "KIP-848 static", "KIP-848 regex"), NO_KIP_848)
 
@@ -116,9 +125,14 @@ CLIENTS = (
         {
             **KIP_848,
             "idempotent": "has no idempotent producer",
+            **dict.fromkeys(PRODUCER_OF_TRANSACTIONS, "has no transactional producer, only the requests"),
             "cooperative": "has no cooperative balancer",
             "static": "its groups take no instance id",
             "regex": "subscribes to names only",
+        },
+        fails={
+            "read_committed": "stops before open transactions, but gives the records of aborted ones: it does not use "
+            "the list of them in the answers"
         },
     ),
     Client(
@@ -145,8 +159,10 @@ CLIENTS = (
             **({} if NODE_HAS_ZSTD else {"zstd": "takes it from Node 22.15 or newer"}),
         },
         fails={
+            "fenced": "its InitProducerId always names producer id 0 and epoch 0, which Kafka and kohort refuse once "
+            "the transactional id is known: a second producer cannot begin",
             "KIP-848 static": "a static member leaves for good when it closes (epoch -1), so its partitions go to "
-            "other members"
+            "other members",
         },
         codecs=("none", "gzip", "lz4", *(("zstd",) if NODE_HAS_ZSTD else ())),
         notes={"read": "reads snappy as it writes it, not in the framing that Java's producers and kohort's give it"},
@@ -157,7 +173,8 @@ CLIENTS = (
         ("kcat",),
         {
             **dict.fromkeys(KIP_848, "its librdkafka is older than that protocol"),
-            **dict.fromkeys(FEATURES["Administration"], "is no tool for it"),
+            **dict.fromkeys(PRODUCER_OF_TRANSACTIONS, "reads its whole input, then sends and commits it at once"),
+            **dict.fromkeys(("send offsets", *FEATURES["Administration"]), "is no tool for it"),
         },
     ),
 )

@@ -84,7 +84,7 @@ def reads(stage: Stage) -> None:
             ]
             stage.cluster.produce(topic, partition, encode_batch(records, compression=CODECS.index(codec)))
             number += 20
-    read = stage.driver.ask("read", topic=topic, partitions=2, count=number)["records"]
+    read = stage.driver.ask("read", topic=topic, partitions=2, count=number, isolation="read_uncommitted")["records"]
     expected = [[r.partition, r.offset, r.key, r.value] for r in stage.stored(topic, 2)]
     assert sorted(record[:4] for record in read) == sorted(expected)
     assert len(read) == number

@@ -32,6 +32,14 @@ MEANINGS = {
     "regex": "A subscription by regular expression: the topics that match are read, including one that is created "
     "later, and no others.",
     "KIP-848": "The hand-over again, with group.protocol=consumer; and static members and patterns in such groups.",
+    "commit": "Two transactions of one producer. Before a commit, a reader of committed records gets nothing of the "
+    "transaction, and afterwards everything; the last stable offset is at the end.",
+    "abort": "An aborted transaction, of which nobody reads anything, and a committed one behind it.",
+    "fenced": "A second producer takes the transactional id of the first, which is told so when it commits.",
+    "send offsets": "A member of a group copies records in transactions with its offsets: an abort leaves copies and "
+    "offsets as they were, a commit shows both.",
+    "read_committed": "A consumer reads what is committed: nothing of aborted transactions, and nothing behind an open "
+    "one until that has ended.",
     "topics": "Creates a topic, lists it, deletes it.",
     "groups": "Lists groups; describes one with a member, and when it is empty.",
     "set offsets": "Reads a group's committed offsets, and sets one of them.",

@@ -22,8 +22,8 @@ from typing import Any
 from group import Group, kill_all_of
 from relay import OWN, Relay
 
-from kohort.client.cluster import Cluster
-from kohort.client.records import data_batches, records
+from kohort.client.cluster import Cluster, Isolation
+from kohort.client.records import data_batches, next_position, records
 from kohort.testing import KohortServer
 from kohort.wire.batches import BatchHeader
 
@@ -173,13 +173,13 @@ class Stage:
         client, bootstrap = everything.pop("client"), everything.pop("bootstrap")
         return Group(client, bootstrap, group, topic, command=self._command, **everything)
 
-    def stored(self, topic: str, partitions: int) -> list[Stored]:
+    def stored(self, topic: str, partitions: int, isolation: Isolation = "read_uncommitted") -> list[Stored]:
         """All records of a topic, as the server gives them to anybody."""
         places = {(topic, partition): 0 for partition in range(partitions)}
-        ends = self.cluster.offsets(places)
+        ends = self.cluster.offsets(places, isolation=isolation)
         found: list[Stored] = []
         while behind := {place: at for place, at in places.items() if at < ends[place]}:
-            for fetched in self.cluster.fetch(behind, max_wait_ms=100):
+            for fetched in self.cluster.fetch(behind, max_wait_ms=100, isolation=isolation):
                 place = (fetched.topic, fetched.partition)
                 headers = [header for header, _ in data_batches(fetched, places[place])]
                 for record in records(fetched, places[place]):
@@ -187,7 +187,7 @@ class Stage:
                     key = None if record.key is None else record.key.decode()
                     value = (record.value or b"").decode()
                     found.append(Stored(record.partition, record.offset, key, value, record.headers, batch))
-                    places[place] = record.offset + 1
+                places[place] = next_position(fetched, places[place])
         return found
 
     def close(self) -> None:

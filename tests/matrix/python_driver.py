@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "clients"))
 import worker  # a program of its own: pytest does not help it to find its modules
 from kcat_driver import Kcat, Record
 from kcat_driver import member as kcat_member
+from python_transactions import AiokafkaTransactions, ConfluentTransactions, KafkaPythonTransactions
 
 
 def records_of(partitions: int, first: int, count: int, pad: int) -> list[Record]:
@@ -23,8 +24,9 @@ def records_of(partitions: int, first: int, count: int, pad: int) -> list[Record
     return [(n % partitions, b"k%d" % n, b"v%d%b" % (n, b"." * pad)) for n in range(first, first + count)]
 
 
-class Confluent:
+class Confluent(ConfluentTransactions):
     def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
         import confluent_kafka
         from confluent_kafka.admin import AdminClient
 
@@ -50,10 +52,11 @@ class Confluent:
         assert producer.flush(40) == 0
         assert not failures, failures[0]
 
-    def read(self, topic: str, partitions: int, count: int) -> Any:
+    def read(self, topic: str, partitions: int, count: int, isolation: str) -> Any:
         from confluent_kafka import Consumer, TopicPartition
 
-        consumer = Consumer({**self._bootstrap, "group.id": "none", "enable.auto.commit": False})
+        settings = {"group.id": "none", "enable.auto.commit": False, "isolation.level": isolation}
+        consumer = Consumer({**self._bootstrap, **settings})
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         found: list[Any] = []
         while len(found) < count:
@@ -101,8 +104,9 @@ class Confluent:
         self._admin.delete_consumer_groups([group])[group].result(10)
 
 
-class KafkaPython:
+class KafkaPython(KafkaPythonTransactions):
     def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
         import kafka
 
         self._bootstrap = bootstrap
@@ -123,10 +127,10 @@ class KafkaPython:
             each.get(40)
         producer.close()
 
-    def read(self, topic: str, partitions: int, count: int) -> Any:
+    def read(self, topic: str, partitions: int, count: int, isolation: str) -> Any:
         from kafka import KafkaConsumer, TopicPartition
 
-        consumer = KafkaConsumer(bootstrap_servers=self._bootstrap, group_id=None)
+        consumer = KafkaConsumer(bootstrap_servers=self._bootstrap, group_id=None, isolation_level=isolation)
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
@@ -171,8 +175,9 @@ class KafkaPython:
         self._admin.delete_groups([group])
 
 
-class Aiokafka:
+class Aiokafka(AiokafkaTransactions):
     def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
         import aiokafka
 
         self._bootstrap = bootstrap
@@ -214,11 +219,13 @@ class Aiokafka:
 
         self._run(run())
 
-    def read(self, topic: str, partitions: int, count: int) -> Any:
+    def read(self, topic: str, partitions: int, count: int, isolation: str) -> Any:
         from aiokafka import AIOKafkaConsumer, TopicPartition
 
         async def run() -> Any:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, auto_offset_reset="earliest")
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self._bootstrap, auto_offset_reset="earliest", isolation_level=isolation
+            )
             await consumer.start()
             consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
             found: list[Any] = []
@@ -268,9 +275,11 @@ def run(bootstrap: str, client: str) -> None:
     for line in sys.stdin:
         what = json.loads(line)
         do = what.pop("do")
-        if do == "produce":
+        if do in ("produce", "transact"):
             asked = {name: what.pop(name) for name in ("partitions", "first", "count", "pad")}
-            what |= {"records": records_of(**asked), "idempotent": what.get("idempotent", False)}
+            what["records"] = records_of(**asked)
+        if do == "produce":
+            what.setdefault("idempotent", False)
         try:
             worker.say(done=getattr(driver, do)(**what) or {})
         except Exception as error:

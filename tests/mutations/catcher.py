@@ -84,6 +84,7 @@ class Forks:
         return {name: seen_by(name, task) or ("::" in name and by_test(name)) or None for name in task["catchers"]}
 
     def _seen_by_test(self, name: str) -> str | None:
+        self._failures.clear()  # of another catcher
         for item in self._items[name]:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             if self._failures:

@@ -153,7 +153,8 @@ CONSUMER_BUGS = {
     ),
     "a target contains former members": bug(
         ("consumer_off_loop_late.txt", SIMULATOR),
-        (TARGETS, "result.get(m, {})) for m in group.members}", "assignment) for m, assignment in result.items()}"),
+        (TARGETS, "flat(result.get(m, {})) for m in group.members}", "flat(of) for m, of in result.items()}"),
+        (TARGETS, "{m: prepared.targets.get(m, frozenset()) for m in group.members}", "dict(prepared.targets)"),
     ),
     "a member's assignment is answered but not written": bug(
         ("consumer_join.txt", SIMULATOR),

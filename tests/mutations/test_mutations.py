@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from acl_bugs import ACL_BUGS
 from consumer_bugs import CONSUMER_BUGS
 from library_bugs import LIBRARY_BUGS
 from mixed_bugs import MIXED_BUGS
 from planting import Catchers, bug, is_simulator, record, recorded_seeds, seed_in
 from security_bugs import SECURITY_BUGS
+from transaction_bugs import TRANSACTION_BUGS
 
 REBALANCE = "coordinator/classic/rebalance.py"
 GROUP = "coordinator/classic/requests.py"
@@ -47,6 +49,11 @@ BUGS = {
     ),
     "elections have the initial delay of consumers": bug(
         ("join_own_types.txt",), (REBALANCE, "waits = group.protocol_type in GATHERING or", "waits = True or")
+    ),
+    # -- hostile clients
+    "an answer that nobody waits for keeps its memory": bug(
+        ("simulator of hostile",),
+        ("broker/works.py", "            self.size -= connection.work.size\n", ""),
     ),
     # -- durability
     "answers leave before the turn's commit": bug(
@@ -218,7 +225,7 @@ BUGS = {
         (OFFSETS, "if group.phase is Phase.STABLE else None", "if group.phase is Phase.STABLE else set()"),
     ),
     "a group expires while members are about to join": bug(
-        ("expiry_simple.txt",), (OFFSETS, "and not is_joined and len(expired)", "and len(expired)")
+        ("expiry_simple.txt",), (OFFSETS, "is_used = is_joined or pending or", "is_used = pending or")
     ),
     "a topic that is created again has the offsets of its predecessor": bug(
         ("tests/broker/groups/test_offsets.py::test_a_recreated_topics_id_reads_no_old_offsets",),
@@ -270,7 +277,11 @@ BUGS = {
             "consumer_regex_nothing.txt",
             "tests/coordinator/test_regex.py::test_it_finds_what_python_finds",
         ),
-        ("coordinator/patterns/regex.py", "compiled.fullmatch(name) is not None", "compiled.search(name) is not None"),
+        (
+            "coordinator/patterns/regex.py",
+            "if compiled.fullmatch(name) is not None",
+            "if compiled.search(name) is not None",
+        ),
     ),
     "new topics are not compared with the patterns in use": bug(
         (
@@ -350,7 +361,7 @@ BUGS = {
 }
 
 
-ALL = BUGS | CONSUMER_BUGS | MIXED_BUGS | LIBRARY_BUGS | SECURITY_BUGS
+ALL = BUGS | CONSUMER_BUGS | MIXED_BUGS | LIBRARY_BUGS | SECURITY_BUGS | TRANSACTION_BUGS | ACL_BUGS
 CATCHERS = tuple(dict.fromkeys(catcher for bug in ALL.values() for catcher in bug.caught_by))
 FOUND_BY_SEEDS = [what for what, bug in ALL.items() if any(map(is_simulator, bug.caught_by))]
 

@@ -22,6 +22,7 @@ LEFT_OUT = frozenset(("throttle_time_ms", "error_message", "documentation", "hea
 ASSIGNMENTS = frozenset(("assignment", "member_assignment"))
 SUBSCRIPTIONS = frozenset(("metadata", "member_metadata"))
 EPOCHS = frozenset(("member_epoch", "group_epoch", "assignment_epoch", "generation_id"))
+TIMES = frozenset(("transaction_start_time_ms", "last_timestamp", "log_append_time_ms"))
 INDENT = "    "
 
 Names = Mapping[Any, str]
@@ -72,7 +73,7 @@ def _counts(assignment: Any, names: Names, exact: bool) -> str:
 
 
 def _field(name: str, value: Any, names: Names, exact: bool) -> str:
-    if name == "error_code":
+    if name in ("error_code", "partition_error_code"):
         return f"error={value} {ErrorCode(value).name}"
     if isinstance(value, bytes) and name in ASSIGNMENTS:
         rows = assignment_in(value)
@@ -86,8 +87,10 @@ def _field(name: str, value: Any, names: Names, exact: bool) -> str:
         return f"{name}={'+'.join(sorted(names.get(topic, topic) for topic in topics))}"
     if isinstance(value, tuple):
         return f"{name}={'+'.join(sorted(names.get(item, str(item)) for item in value)) or 'none'}"
-    if name == "partition_index":
+    if name in ("partition_index", "producer_id"):
         return f"{name}={names.get((name, value), value)}"
+    if name in TIMES:
+        return f"{name}={'set' if value >= 0 else value}"
     if isinstance(value, str | bytes):
         return f"{name}={names.get(value, value)!r}"
     return f"{name}={value}"

@@ -27,7 +27,8 @@ from peer_requests import (
     wait_for,
     wait_until_known,
 )
-from peer_wire import Address, Options, WireCommands
+from peer_transactions import TransactionCommands
+from peer_wire import Address, Options
 
 from kohort.broker.messages import changed
 from kohort.client.wire.blocking_connection import Connection
@@ -37,7 +38,7 @@ from kohort.simulator.checks.onlooker import response_of
 from kohort.wire.embedded import assignment_bytes, assignment_in, by_topic
 from kohort.wire.schemas.join_group import JoinGroupResponse
 
-GROUPS = ("g", "h")
+GROUPS = ("g", "h", "k", "m")
 OF_GROUP = 8
 """The source of a group's own config."""
 REBALANCE_IN_PROGRESS = 27
@@ -56,7 +57,7 @@ class Actor:
     group: str = "g"
 
 
-class Stage(WireCommands):
+class Stage(TransactionCommands):
     def __init__(self, address: Address, sequence: str) -> None:
         super().__init__(address, sequence)
         self._actors: dict[str, Actor] = {}
@@ -70,6 +71,7 @@ class Stage(WireCommands):
     def close(self) -> None:
         for actor in self._actors.values():
             actor.connection.close()
+        self._close_producers()
         self._controller.close()
 
     def run(self, command: str) -> list[str]:
@@ -378,7 +380,7 @@ class Stage(WireCommands):
             "member_id": self._member_id(options.get("id"), actor),
             "group_instance_id": options.get("instance"),
         }
-        leave = request("LeaveGroup", group_id=self._real(actor.group), members=[member])
+        leave = request("LeaveGroup", group_id=self._real(options.get("group", actor.group)), members=[member])
         answer = self._ask(actor.connection, leave, 5)
         if not answer.error_code and not any(row.error_code for row in answer.members):
             actor.epoch, actor.told = 0, []

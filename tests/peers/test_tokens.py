@@ -1,9 +1,13 @@
-"""Fencing tokens on Apache Kafka, whose generations restart at 1: a compacted topic keeps them growing."""
+"""Fencing tokens on Apache Kafka, whose generations restart at 1: a compacted topic keeps them growing.
+
+Topics and groups have names of their own in each run, since a server may have served an earlier one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +26,12 @@ def cluster(servers_of_kafka: str) -> Iterator[Cluster]:
         yield client
 
 
+@pytest.fixture
+def run() -> str:
+    """A prefix of names that no earlier run has used."""
+    return f"{uuid.uuid4().hex}."
+
+
 async def led(servers: str, group: str, **settings: Any) -> int:
     async with lead(servers, group, **settings) as election:
         async for term in election:
@@ -29,28 +39,32 @@ async def led(servers: str, group: str, **settings: Any) -> int:
     raise AssertionError
 
 
-def test_generations_begin_anew_and_say_so_in_their_type(servers_of_kafka: str, cluster: Cluster) -> None:
-    first = asyncio.run(led(servers_of_kafka, "plain"))
+def test_generations_begin_anew_and_say_so_in_their_type(servers_of_kafka: str, cluster: Cluster, run: str) -> None:
+    group = f"{run}plain"
+    first = asyncio.run(led(servers_of_kafka, group))
     assert isinstance(first, GroupToken)
-    cluster.delete_group("plain")
-    assert asyncio.run(led(servers_of_kafka, "plain")) == first
+    cluster.delete_group(group)
+    assert asyncio.run(led(servers_of_kafka, group)) == first
 
 
-def test_tokens_of_a_topic_grow_over_deletion(servers_of_kafka: str, cluster: Cluster) -> None:
+def test_tokens_of_a_topic_grow_over_deletion(servers_of_kafka: str, cluster: Cluster, run: str) -> None:
+    group, topic = f"{run}numbered", f"{run}tokens"
     tokens = []
     for _ in range(3):
-        tokens.append(asyncio.run(led(servers_of_kafka, "numbered", token_topic="tokens")))
-        cluster.delete_group("numbered")
+        tokens.append(asyncio.run(led(servers_of_kafka, group, token_topic=topic)))
+        cluster.delete_group(group)
     assert tokens == [1, 2, 3]
     assert all(isinstance(token, LastingToken) for token in tokens)
-    assert asyncio.run(led(servers_of_kafka, "another", token_topic="tokens")) == 1
+    assert asyncio.run(led(servers_of_kafka, f"{run}another", token_topic=topic)) == 1
 
 
-def test_leaders_of_two_clients_have_tokens_in_order(servers_of_kafka: str) -> None:
+def test_leaders_of_two_clients_have_tokens_in_order(servers_of_kafka: str, run: str) -> None:
+    group, topic = f"{run}two", f"{run}tokens"
+
     async def story() -> list[int]:
         async with (
-            lead(servers_of_kafka, "two", token_topic="tokens") as a,
-            lead(servers_of_kafka, "two", token_topic="tokens") as b,
+            lead(servers_of_kafka, group, token_topic=topic) as a,
+            lead(servers_of_kafka, group, token_topic=topic) as b,
         ):
             while not (a.term or b.term):
                 await asyncio.sleep(0.01)
@@ -66,8 +80,9 @@ def test_leaders_of_two_clients_have_tokens_in_order(servers_of_kafka: str) -> N
     assert first < second
 
 
-def test_an_overtaken_leader_gets_no_token(servers_of_kafka: str, cluster: Cluster) -> None:
+def test_an_overtaken_leader_gets_no_token(servers_of_kafka: str, cluster: Cluster, run: str) -> None:
     """Many at once: no token twice, each larger than those that were known when it was asked for."""
+    topic = f"{run}tokens"
     taken: list[tuple[int, int]] = []
     failures: list[Exception] = []
 
@@ -76,7 +91,7 @@ def test_an_overtaken_leader_gets_no_token(servers_of_kafka: str, cluster: Clust
             for _ in range(5):
                 known = max((token for _, token in taken), default=0)
                 try:
-                    taken.append((known, client.next_token("tokens", "contended")))
+                    taken.append((known, client.next_token(topic, "contended")))
                 except Overtaken:
                     pass
                 except KafkaError as error:
@@ -91,10 +106,11 @@ def test_an_overtaken_leader_gets_no_token(servers_of_kafka: str, cluster: Clust
     tokens = [token for _, token in taken]
     assert len(set(tokens)) == len(tokens) > 0
     assert all(known < token for known, token in taken)
-    assert cluster.next_token("tokens", "contended") > max(tokens)
+    assert cluster.next_token(topic, "contended") > max(tokens)
 
 
-def test_a_topic_that_forgets_is_refused(cluster: Cluster) -> None:
-    cluster.create_topic("forgets", 1, configs={"cleanup.policy": "delete"})
+def test_a_topic_that_forgets_is_refused(cluster: Cluster, run: str) -> None:
+    topic = f"{run}forgets"
+    cluster.create_topic(topic, 1, configs={"cleanup.policy": "delete"})
     with pytest.raises(KafkaError, match=r"cleanup\.policy=delete"):
-        cluster.next_token("forgets", "k")
+        cluster.next_token(topic, "k")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from kohort.broker.security.credentials import Credentials
 from kohort.broker.turn import (
     Arrived,
     Closed,
@@ -33,6 +34,7 @@ from kohort.broker.turn import (
     Shutdown,
     Turn,
 )
+from kohort.broker.works import Works
 from kohort.config import Config
 from kohort.storage.protocol import CreateLog, LogKey, Operation, Storage
 
@@ -59,7 +61,7 @@ class EchoBroker:
         endpoints: Sequence[Any],
         assignors: Mapping[str, Any],
     ) -> None:
-        catalog = SimpleNamespace(config_of=lambda broker_id: config)
+        catalog = SimpleNamespace(config_of=lambda broker_id: config, credentials=Credentials())
         self.state = SimpleNamespace(absent=frozenset(), log_level=config.log_level, catalog=catalog)
         self.turns: list[list[Arrived]] = []
         self.backlogs: dict[ConnectionId, deque[bytes]] = {}
@@ -69,12 +71,16 @@ class EchoBroker:
         self.written = 0
         self.deadline: Millis | None = None
         self.times: list[Millis] = []
+        self.works = Works(1 << 20)
 
     def waiting_bytes(self, connection: ConnectionId) -> int:
         return sum(map(len, self.backlogs.get(connection, ())))
 
     def is_ready(self, connection: ConnectionId) -> bool:
         return connection not in self.parked and self.waiting_bytes(connection) > 0
+
+    def is_occupied(self, connection: ConnectionId) -> bool:
+        return connection in self.parked or self.waiting_bytes(connection) > 0
 
     def next_deadline(self) -> Millis | None:
         return self.deadline

@@ -12,9 +12,11 @@ from kohort.wire.batches import decode_records, split_batches
 from kohort.wire.codec import decode, encode_request, is_flexible
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.fetch import FetchRequest
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
@@ -25,9 +27,11 @@ from kohort.wire.schemas.produce import ProduceRequest, ProduceResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 VERSIONS: dict[type, int] = {
+    AddPartitionsToTxnRequest: 4,
     CreateTopicsRequest: 7,
     DescribeGroupsRequest: 4,
     FetchRequest: 12,
+    FindCoordinatorRequest: 4,
     HeartbeatRequest: 3,
     IncrementalAlterConfigsRequest: 1,
     InitProducerIdRequest: 4,

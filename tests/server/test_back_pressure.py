@@ -7,12 +7,16 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 from echo_broker import fetched
 from edges import Edge, SlowStorage, Wire, eventually
+
+from kohort.broker.turn import Frame
+from kohort.server.connection import ALL_TURN_BYTES, FAIR_BYTES
 
 MIB = 1 << 20
 
@@ -87,6 +91,41 @@ def test_a_request_that_waits_for_a_later_turn_is_no_stall(edge: Edge) -> None:
         assert not connection.is_awaited
         edge.broker.parked = parked
         other.ask(b"wake")
+
+
+def test_what_a_turn_takes_is_bounded_over_all_connections(edge_of: Callable[..., Edge]) -> None:
+    """Four clients send 4 MB each while a commit takes long. The next turn takes 2 MB of them, and a share of each."""
+    storage = SlowStorage()
+    storage.may_commit.set()
+    edge = edge_of(storage=storage)
+    edge.hold_commits_in_a_thread()
+    request = b"x" * 100_000
+    with ExitStack() as stack:
+        writer = stack.enter_context(edge.wire())
+        clients = [stack.enter_context(edge.wire()) for _ in range(4)]
+        for client in clients:
+            assert client.ask(b"here") == [b"here"]
+        storage.may_commit.clear()
+        writer.push(b"write")
+        eventually(lambda: edge.broker.written)
+        first = len(edge.broker.turns)
+        senders = [threading.Thread(target=client.push, args=[request] * 40) for client in clients]
+        for sender in senders:
+            sender.start()
+        eventually(lambda: sum(not c.gate_open for c in edge.connections._open.values()) == len(clients))
+        storage.may_commit.set()
+        assert writer.pull() == b"write"
+        for client in clients:
+            assert [client.pull() for _ in range(40)] == [request] * 40
+        for sender in senders:
+            sender.join()
+        turns = [[event for event in turn if isinstance(event, Frame)] for turn in edge.broker.turns[first:]]
+    size_of = [sum(len(event.data) for event in turn) for turn in turns]
+    shares = Counter(event.connection for event in next(filter(None, turns)))
+    assert len(shares) == len(clients)
+    assert all(share * len(request) > FAIR_BYTES for share in shares.values())
+    assert max(size_of) < ALL_TURN_BYTES + len(clients) * (FAIR_BYTES + len(request))
+    assert sum(size_of) == len(clients) * 40 * len(request)
 
 
 def test_pipelining_behind_a_parked_request_is_bounded(edge: Edge) -> None:

@@ -10,6 +10,12 @@ from raw_kafka import RawKafka
 
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
+from kohort.wire.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -18,7 +24,8 @@ from kohort.wire.schemas.incremental_alter_configs import (
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 
 
-def test_topics_and_refused_transactions_are_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_topics_and_fenced_transactions_are_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    initialise = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
     with (
         caplog.at_level(logging.INFO, "kohort"),
         KohortServer() as server,
@@ -27,15 +34,24 @@ def test_topics_and_refused_transactions_are_lines_of_the_log(caplog: pytest.Log
     ):
         for number in range(15):
             cluster.create_topic(f"t{number}", 2)
-        assert raw.call(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1)).error_code == 53
+        raw.call(FindCoordinatorRequest(key_type=1, coordinator_keys=("x",)))
+        producer = raw.call(initialise)
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id="x",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            topics=(AddPartitionsToTxnTopic(name="t0", partitions=(0, 1)),),
+        )
+        [added] = raw.call(AddPartitionsToTxnRequest(transactions=(asked,))).results_by_transaction
+        assert {result.partition_error_code for result in added.topic_results[0].results_by_partition} == {0}
+        assert raw.call(initialise).producer_epoch > producer.producer_epoch
     created = [record for record in caplog.records if "topic created" in record.getMessage()]
     assert created[0].getMessage() == "topic created topic=t0 partitions=2 replicas=1"
     assert {record.levelname for record in created} == {"INFO"}
     assert len(created) == 10, "further lines of the same event are left out for some seconds"
-    [refused] = [record for record in caplog.records if "transactional" in record.getMessage()]
-    assert refused.levelname == "WARNING"
-    assert "kohort does not serve transactions" in refused.getMessage()
-    assert "transactional_id=x client_id=raw" in refused.getMessage()
+    [fenced] = [record.getMessage() for record in caplog.records if "transaction fenced" in record.getMessage()]
+    assert f"transactional_id=x producer_id={producer.producer_id}" in fenced
+    assert "partitions=2" in fenced
 
 
 def test_the_level_and_the_limits_of_a_running_server_change(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

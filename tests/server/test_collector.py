@@ -37,6 +37,17 @@ def test_what_survives_a_full_collection_is_not_visited_again(clock: Clock) -> N
     assert len(gc.get_objects(generation=2)) < 10_000, "all of them are left out"
 
 
+def test_a_full_collection_comes_before_many_objects_are_new(clock: Clock) -> None:
+    gc.collect()
+    most = 0
+    kept = []
+    for number in range(100_000):
+        kept.append([number])
+        if number % 1_000 == 0:
+            most = max(most, sum(len(gc.get_objects(generation)) for generation in range(3)))
+    assert most < 20_000 < len(kept)
+
+
 def test_new_cycles_are_collected(clock: Clock) -> None:
     gc.collect()
     node = Node()

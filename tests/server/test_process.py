@@ -18,6 +18,7 @@ import pytest
 from process import ANYWHERE, Serve, run_to_its_end
 from raw_kafka import RawKafka
 
+from kohort.config import AUTHORIZER
 from kohort.wire.codec import encode_request
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.metadata import MetadataRequest
@@ -90,6 +91,24 @@ def test_the_log_tells_that_the_server_is_strict() -> None:
         assert "compatibility" not in serve.ready
 
 
+ACLS = ("--set", f"authorizer.class.name={AUTHORIZER}", "--set", "super.users=User:admin")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warned"),
+    [
+        (ACLS, True),
+        ((*ACLS, "--set", "super.users=User:ANONYMOUS;User:admin"), False),
+        ((*ACLS, "--listeners", "SASL_PLAINTEXT://127.0.0.1:0", "--set", "sasl.enabled.mechanisms=PLAIN"), False),
+        ((), False),
+    ],
+    ids=["locked out", "anonymous super user", "SASL", "no authorizer"],
+)
+def test_acls_without_authentication_are_told(arguments: tuple[str, ...], warned: bool) -> None:
+    with Serve("--in-memory", *ANYWHERE, *arguments) as serve:
+        assert any("no listener authenticates its clients" in line for line in serve.lines) == warned
+
+
 def test_the_default_data_directory_is_the_users(tmp_path: Path) -> None:
     with Serve(*ANYWHERE, env={**os.environ, "XDG_DATA_HOME": str(tmp_path)}) as serve:
         assert f"data_dir={tmp_path}/kohort" in serve.ready
@@ -113,7 +132,8 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
     assert "no-such-host.invalid" in refused(69, "--in-memory", "--listeners", "no-such-host.invalid:9092")
-    assert "192.0.2.1:9092" in refused(69, "--in-memory", "--listeners", "192.0.2.1:9092")
+    open_to_all = ("--set", "allow.insecure.listeners=true")
+    assert "192.0.2.1:9092" in refused(69, "--in-memory", "--listeners", "192.0.2.1:9092", *open_to_all)
 
 
 def test_a_data_directory_in_use(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Peeking(MemoryStorage):
 
     def peek(self, when: str) -> None:
         assert self.server is not None
-        address = self.server.addresses[0]
+        [address] = self.server.listening["PLAINTEXT"]
         assert address.port
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((address.host, address.port), timeout=5)
@@ -46,7 +46,7 @@ def test_a_broker_listens_when_it_can_answer() -> None:
     async def start_and_stop() -> None:
         await server.start()
         assert storage.tried == ["replay", "first turn"]
-        address = server.addresses[0]
+        [address] = server.listening["PLAINTEXT"]
         _, writer = await asyncio.open_connection(address.host, address.port)
         writer.close()
         storage.peek = lambda when: None  # type: ignore[method-assign]

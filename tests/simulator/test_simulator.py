@@ -47,7 +47,9 @@ def test_every_fault_and_every_actor_is_chosen_by_some_seed() -> None:
         assert any(getattr(plan.faults, fault) for plan in plans), fault
     kinds = {actor.kind for plan in plans for actor in plan.cast}
     members, others = {"member", "consumer", "storm"}, {"committer", "admin", "producer", "operator"}
-    assert kinds == members | others | {"liar", "impostor", "reader", "zombie", "candidate", "sharer"}
+    assert kinds == members | others | {
+        *("liar", "impostor", "reader", "zombie", "candidate", "sharer", "hostile", "transactor", "auditor", "guest")
+    }
     for kind in ("member", "consumer"):
         assert any("instance" in actor.options for plan in plans for actor in plan.cast if actor.kind == kind)
     mixed = [{actor.kind for actor in plan.cast if actor.options.get("group") == MIXED} for plan in plans]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import google_crc32c
 
 from kohort.storage.gathered import stored
-from kohort.storage.protocol import Append, LogKey, Operation, Storage, StoredBatch
+from kohort.storage.protocol import PLAIN, Append, LogKey, Operation, Storage, StoredBatch
 from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch
 
 LOG = LogKey(bytes(range(16)), 0)
@@ -31,14 +31,27 @@ def make_batch(
     producer_id: int = -1,
     leader_epoch: int = 0,
     fill: bytes = b"x",
+    kind: int = PLAIN,
+    transaction_start: int = -1,
+    coordinator_epoch: int = -1,
 ) -> StoredBatch:
     """A batch with a correct header and CRC; its records are `fill`, which no engine reads."""
-    body = struct.pack(
-        ">hiqqqhii", 0, records - 1, timestamp, timestamp, producer_id, 0 if producer_id >= 0 else -1, 0, records
-    )
+    attributes = (0, 0x10, 0x30, 0x30)[kind]
+    epoch = 0 if producer_id >= 0 else -1
+    body = struct.pack(">hiqqqhii", attributes, records - 1, timestamp, timestamp, producer_id, epoch, 0, records)
     body += (fill * size)[: max(0, size - 61)]
     head = struct.pack(">qiibI", base_offset, 9 + len(body), leader_epoch, 2, google_crc32c.value(body))
-    return StoredBatch(base_offset, base_offset + records - 1, timestamp, head + body, producer_id, leader_epoch)
+    return StoredBatch(
+        base_offset,
+        base_offset + records - 1,
+        timestamp,
+        head + body,
+        producer_id,
+        leader_epoch,
+        kind,
+        transaction_start,
+        coordinator_epoch,
+    )
 
 
 def own_append(

@@ -13,17 +13,24 @@ from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import (
+    ABORT_MARKER,
+    COMMIT_MARKER,
+    TRANSACTIONAL,
     Append,
     BatchInfo,
     CreateLog,
     DeleteLog,
     Fenced,
+    KeepProducers,
     LogInfo,
     LogKey,
+    Operation,
     Replace,
     Storage,
     StorageError,
+    StoredBatch,
     Trim,
+    info_of,
 )
 from kohort.storage.sqlite import SqliteStorage
 
@@ -68,6 +75,11 @@ def test_an_unknown_log_is_empty(storage: Storage) -> None:
     assert storage.max_timestamp(LOG) is None
     assert storage.producers(LOG) == []
     assert storage.producer_batches(LOG, 1, 5) == []
+    assert storage.last_of_producer(LOG, 1) is None
+    assert storage.producers_ending_before(LOG, 100) == []
+    assert storage.open_transactions(LOG) == []
+    assert storage.aborted_transactions(LOG) == []
+    assert storage.kept_producers(LOG) == b""
 
 
 def test_a_new_log_is_empty_at_its_start_offset(storage: Storage, reopen: Reopen) -> None:
@@ -201,6 +213,87 @@ def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> Non
     assert each.producers(LOG) == []
 
 
+def part(offset: int, producer_id: int, start: int) -> StoredBatch:
+    """A batch of two records of a transaction."""
+    return make_batch(offset, 2, producer_id=producer_id, kind=TRANSACTIONAL, transaction_start=start)
+
+
+def end(offset: int, producer_id: int, start: int, kind: int = COMMIT_MARKER) -> StoredBatch:
+    return make_batch(offset, producer_id=producer_id, kind=kind, transaction_start=start, coordinator_epoch=6)
+
+
+def test_open_and_aborted_transactions_are_found(storage: Storage, reopen: Reopen) -> None:
+    plain = make_batch(20, producer_id=4)
+    batches = (
+        part(0, 1, 0),
+        part(2, 2, 2),
+        part(4, 1, 0),
+        end(6, 1, 0, ABORT_MARKER),
+        end(7, 9, -1, ABORT_MARKER),  # of a transaction without records
+        part(8, 3, 8),
+        end(10, 3, 8),
+        part(11, 3, 11),
+        part(13, 3, 11),
+        part(15, 4, 15),
+        end(17, 4, 15, ABORT_MARKER),
+        plain,
+    )
+    commit(storage, [CreateLog(LOG), CreateLog(OTHER), Append(LOG, batches), Append(OTHER, (plain,))])
+    for each in both_lives(storage, reopen):
+        assert each.read(LOG, 0, 1 << 30) == list(batches)
+        assert each.open_transactions(LOG) == [info_of(batches[1]), info_of(batches[8])]
+        assert [info.open_transactions for info in (*each.logs(), each.log_info(LOG)) if info] == [2, 0, 2]
+        assert each.aborted_transactions(LOG) == [info_of(batches[3]), info_of(batches[10])]
+        assert (each.open_transactions(OTHER), each.aborted_transactions(OTHER)) == ([], [])
+        assert each.producers(LOG) == [1, 2, 3, 4, 9]
+        assert each.last_of_producer(LOG, 1) == batches[3]
+        assert each.last_of_producer(LOG, 9) == batches[4]
+        assert each.last_of_producer(LOG, 8) is None
+        assert each.producer_batches(LOG, 1, 5) == [batches[0], batches[2]], "without markers"
+        assert each.producer_batches(LOG, 4, 1) == [plain]
+        assert each.producer_batches(LOG, 9, 5) == []
+    commit(each, [Trim(LOG, 8)])
+    assert each.open_transactions(LOG) == [info_of(batches[8])]
+    assert each.aborted_transactions(LOG) == [info_of(batches[10])]
+    assert [info.open_transactions for info in each.logs()] == [2, 0], "also without batches"
+    assert each.producers(LOG) == [3, 4]
+    commit(each, [Replace(LOG, 11, 17, (end(17, 4, 15, ABORT_MARKER),))])
+    assert each.open_transactions(LOG) == []
+    assert each.aborted_transactions(LOG) == [info_of(batches[10])]
+    assert each.last_of_producer(LOG, 3) == batches[6]
+
+
+def test_producers_that_end_before_an_offset(storage: Storage, reopen: Reopen) -> None:
+    batches = tuple(make_batch(2 * n, 2, producer_id=(7, 8, -1, 9)[n % 4]) for n in range(12))
+    later = (part(24, 10, 24), end(26, 10, 24), make_batch(27, producer_id=7), end(28, 9, 22))
+    commit(storage, [CreateLog(LOG), Append(LOG, batches + later)])
+    for each in both_lives(storage, reopen):
+        assert each.producers_ending_before(LOG, 18) == []
+        assert each.producers_ending_before(LOG, 19) == [], "its last batch reaches the offset"
+        ended = [info_of(batches[9])]
+        assert each.producers_ending_before(LOG, 20) == ended
+        ended.append(info_of(later[3]))  # the marker of 9
+        assert each.producers_ending_before(LOG, 24) == ended
+        assert each.producers_ending_before(LOG, 26) == [*ended, info_of(later[1])]
+    commit(each, [Trim(LOG, 20)])
+    assert [batch.producer_id for batch in each.producers_ending_before(LOG, 28)] == [7, 9, 10]
+
+
+def test_what_is_kept_of_producers_is_replaced_and_goes_with_its_log(storage: Storage, reopen: Reopen) -> None:
+    commit(storage, [CreateLog(LOG), CreateLog(OTHER), KeepProducers(LOG, b"one"), KeepProducers(OTHER, b"other")])
+    for each in both_lives(storage, reopen):
+        assert (each.kept_producers(LOG), each.kept_producers(OTHER)) == (b"one", b"other")
+    commit(each, [KeepProducers(LOG, b"two"), Append(LOG, (make_batch(0),)), Trim(LOG, 1)])
+    each = reopen(each)
+    assert each.kept_producers(LOG) == b"two"
+    commit(each, [KeepProducers(LOG, b"")])
+    assert each.kept_producers(LOG) == b""
+    commit(each, [DeleteLog(OTHER)])
+    commit(each, [CreateLog(OTHER)])
+    each = reopen(each)
+    assert (each.kept_producers(LOG), each.kept_producers(OTHER)) == (b"", b"")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -212,11 +305,10 @@ def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> Non
         Append(LOG, (make_batch(3, 2), make_batch(4))),
         Trim(LOG, 4),
         Replace(LOG, 0, 3, ()),
+        KeepProducers(OTHER, b"x"),
     ],
 )
-def test_a_nonsensical_commit_is_refused_as_a_whole(
-    storage: Storage, wrong: Append | Trim | DeleteLog | CreateLog | Replace
-) -> None:
+def test_a_nonsensical_commit_is_refused_as_a_whole(storage: Storage, wrong: Operation) -> None:
     commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(0, 3),))])
     with pytest.raises(StorageError):
         commit(storage, [CreateLog(LogKey(bytes(16), 0)), wrong])

@@ -20,11 +20,17 @@ import pytest
 from crashed_directory import crashed
 from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
 
+from kohort.broker.logs.partition import Partition
+from kohort.broker.topics.topic_configs import resolve
+from kohort.config import Config
 from kohort.storage import checkpoint
 from kohort.storage.protocol import (
+    ABORT_MARKER,
+    TRANSACTIONAL,
     Append,
     BatchInfo,
     CreateLog,
+    KeepProducers,
     LogInfo,
     LogKey,
     Replace,
@@ -35,6 +41,22 @@ from kohort.storage.protocol import (
 )
 from kohort.storage.sqlite import SqliteStorage
 from kohort.storage.sqlite_file import FILE_NAME
+from kohort.storage.sqlite_format import PAGE_SIZE
+
+WITHOUT_TRANSACTIONS = """
+DROP INDEX aborts;
+DROP TABLE kept_producers;
+DROP VIEW log_batches;
+ALTER TABLE logs DROP COLUMN open_transactions;
+ALTER TABLE logs DROP COLUMN aborts;
+ALTER TABLE batches DROP COLUMN kind;
+ALTER TABLE batches DROP COLUMN transaction_start;
+ALTER TABLE batches DROP COLUMN coordinator_epoch;
+"""
+"""Makes a file of format 2."""
+
+NOBODY = b"\x90"
+"""What the broker keeps of no producers."""
 
 Content = tuple[list[LogInfo], list[list[StoredBatch]], list[list[BatchInfo]]]
 
@@ -179,12 +201,91 @@ def test_a_database_of_the_former_format_is_opened(tmp_path: Path) -> None:
     """Format 1 has no gathered batches."""
     with closing(SqliteStorage(tmp_path)) as storage:
         commit(storage, [CreateLog(LOG), CreateLog(OWN), Append(LOG, (make_batch(0),))])
-    alter(tmp_path, "DROP TABLE gathered; PRAGMA user_version = 1;")
+    alter(tmp_path, f"{WITHOUT_TRANSACTIONS} DROP TABLE gathered; PRAGMA user_version = 1;")
     for n in range(3):
         assert log_bases(tmp_path) == [0]
         with closing(SqliteStorage(tmp_path)) as storage:
             commit(storage, [own_append(n)])
             assert [record.offset for record in own_records(storage)] == list(range(n + 1))
+
+
+def test_a_database_without_transactions_gets_them(tmp_path: Path) -> None:
+    """Format 2: the rows stay as they are."""
+    before = filled(tmp_path)
+    alter(tmp_path, f"{WITHOUT_TRANSACTIONS} PRAGMA user_version = 2;")
+    with closing(SqliteStorage(tmp_path)) as storage:
+        assert everything(storage) == before
+        assert storage.open_transactions(OTHER) == []
+        end = storage.logs()[1].end_offset
+        data = make_batch(end, producer_id=7, kind=TRANSACTIONAL, transaction_start=end)
+        commit(storage, [Append(OTHER, (data,)), KeepProducers(OTHER, b"kept")])
+    with closing(SqliteStorage(tmp_path)) as storage:
+        assert [batch.base_offset for batch in storage.open_transactions(OTHER)] == [end]
+        assert storage.kept_producers(OTHER) == b"kept"
+        assert storage.open_transactions(LOG) == []
+
+
+def with_transactions(directory: Path) -> None:
+    """A log with an open transaction, one that was aborted, and a kept producer."""
+    made = (
+        make_batch(0, producer_id=7, kind=TRANSACTIONAL, transaction_start=0),
+        make_batch(1, producer_id=8, kind=TRANSACTIONAL, transaction_start=1),
+        make_batch(2, producer_id=8, kind=ABORT_MARKER, transaction_start=1, coordinator_epoch=3),
+    )
+    with closing(SqliteStorage(directory)) as storage:
+        commit(storage, [CreateLog(LOG), Append(LOG, made), KeepProducers(LOG, NOBODY)])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE batches SET kind = 0 WHERE base_offset = 0",
+        "UPDATE batches SET kind = 2 WHERE base_offset = 2",
+        "UPDATE batches SET transaction_start = 0 WHERE base_offset = 2",
+        "UPDATE batches SET coordinator_epoch = 4 WHERE base_offset = 2",
+        "UPDATE logs SET open_transactions = 0",
+        "UPDATE logs SET aborts = 2",
+        "UPDATE kept_producers SET data = 7",
+        "UPDATE kept_producers SET data = substr(data, 1, 4)",
+        "UPDATE kept_producers SET data = X'00' || substr(data, 2)",
+    ],
+)
+def test_damaged_rows_of_transactions(tmp_path: Path, statement: str) -> None:
+    with_transactions(tmp_path)
+    alter(tmp_path, statement)
+    with pytest.raises(StorageError, match="damaged"):
+        read_whole(tmp_path)
+
+
+def read_whole(directory: Path) -> None:
+    with closing(SqliteStorage(directory)) as storage:
+        list(storage.batches(LOG))
+        storage.kept_producers(LOG)
+
+
+@pytest.mark.parametrize("name", ["aborts", "batches_by_producer"])
+def test_a_lost_entry_of_an_index_hides_no_transaction(tmp_path: Path, name: str) -> None:
+    """The index is emptied behind SQLite's back: its root page becomes an empty leaf."""
+    with_transactions(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [page] = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).fetchone()
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / (FILE_NAME + suffix)).unlink(missing_ok=True)
+    empty = b"\x0a" + bytes(4) + (PAGE_SIZE).to_bytes(2, "big") + bytes(1)
+    with (tmp_path / FILE_NAME).open("r+b") as file:
+        file.seek((page - 1) * PAGE_SIZE)
+        file.write(empty + bytes(PAGE_SIZE - len(empty)))
+    with closing(SqliteStorage(tmp_path)) as storage:
+        info = storage.log_info(LOG)
+        if name == "aborts":
+            with pytest.raises(StorageError, match="damaged"):
+                storage.aborted_transactions(LOG)
+        else:
+            assert len(storage.open_transactions(LOG)) < info.open_transactions
+            settings = resolve({}, Config())
+            with pytest.raises(StorageError, match="damaged"):
+                _ = Partition(LOG, settings, 0, storage, info).last_stable_offset
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,14 @@ from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import (
+    ABORT_MARKER,
+    COMMIT_MARKER,
+    PLAIN,
+    TRANSACTIONAL,
     Append,
     CreateLog,
     DeleteLog,
+    KeepProducers,
     LogKey,
     Operation,
     Replace,
@@ -35,6 +40,7 @@ shapes = st.lists(
         st.integers(0, 20),  # timestamp
         st.sampled_from([61, 100, 9000]),  # bytes
         st.sampled_from([-1, 3, 4]),  # producer id
+        st.sampled_from([PLAIN, TRANSACTIONAL, COMMIT_MARKER, ABORT_MARKER]),
     ),
     min_size=1,
     max_size=5,
@@ -49,6 +55,7 @@ class Engines(RuleBasedStateMachine):
         self.sqlite = SqliteStorage(self.directory)
         self.turn: list[Operation] = []
         self.ends: dict[LogKey, int] = {}
+        self.open: dict[LogKey, dict[int, int]] = {}
 
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(sqlite, "PURGED_BATCHES", 2)  # so that purges outlast commits and restarts
@@ -69,20 +76,50 @@ class Engines(RuleBasedStateMachine):
 
     @rule(key=keys)
     def delete(self, key: LogKey) -> None:
+        self.open.pop(key, None)
         if self.ends.pop(key, None) is not None:
             self.turn.append(DeleteLog(key))
 
     @rule(key=keys, shape=shapes)
-    def append(self, key: LogKey, shape: list[tuple[int, int, int, int, int]]) -> None:
+    def append(self, key: LogKey, shape: list[tuple[int, int, int, int, int, int]]) -> None:
         if key not in self.ends:
             return
         end = self.ends[key]
         made = []
-        for gap, records, timestamp, size, producer in shape:
-            made.append(make_batch(end + gap, records, timestamp=timestamp, size=size, producer_id=producer))
+        for gap, records, timestamp, size, producer, kind in shape:
+            kind, start = self.in_transaction(key, producer, kind, end + gap)
+            epoch = timestamp if kind > TRANSACTIONAL else -1
+            made.append(
+                make_batch(
+                    end + gap,
+                    records,
+                    timestamp=timestamp,
+                    size=size,
+                    producer_id=producer,
+                    kind=kind,
+                    transaction_start=start,
+                    coordinator_epoch=epoch,
+                )
+            )
             end = made[-1].last_offset + 1
         self.turn.append(Append(key, tuple(made)))
         self.ends[key] = end
+
+    def in_transaction(self, key: LogKey, producer: int, kind: int, offset: int) -> tuple[int, int]:
+        """The kind that a batch may have, and where its transaction begins."""
+        begun = self.open.setdefault(key, {})
+        if producer < 0:
+            return PLAIN, -1
+        if kind > TRANSACTIONAL:
+            return kind, begun.pop(producer, -1)
+        if kind == TRANSACTIONAL or producer in begun:
+            return TRANSACTIONAL, begun.setdefault(producer, offset)
+        return PLAIN, -1
+
+    @rule(key=keys, data=st.binary(max_size=8))
+    def keep(self, key: LogKey, data: bytes) -> None:
+        if key in self.ends:
+            self.turn.append(KeepProducers(key, data))
 
     @rule(records=st.integers(1, 4), timestamp=st.integers(0, 20), size=st.sampled_from([-1, 0, 50, 300, 5000]))
     def append_own(self, records: int, timestamp: int, size: int) -> None:
@@ -167,7 +204,14 @@ class Engines(RuleBasedStateMachine):
             for offset in (0, 3, 10, 1000):
                 for limit in (0, 200, 1 << 30):
                     assert self.sqlite.read(key, offset, limit) == self.memory.read(key, offset, limit)
+            assert self.sqlite.open_transactions(key) == self.memory.open_transactions(key)
+            assert self.sqlite.aborted_transactions(key) == self.memory.aborted_transactions(key)
+            assert self.sqlite.kept_producers(key) == self.memory.kept_producers(key)
+            for offset in (0, 3, 10, 1000):
+                ours_before = self.sqlite.producers_ending_before(key, offset)
+                assert ours_before == self.memory.producers_ending_before(key, offset)
             for producer in (3, 4):
+                assert self.sqlite.last_of_producer(key, producer) == self.memory.last_of_producer(key, producer)
                 for limit in (1, 5):
                     assert self.sqlite.producer_batches(key, producer, limit) == self.memory.producer_batches(
                         key, producer, limit

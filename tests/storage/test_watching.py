@@ -303,3 +303,39 @@ def test_the_locks_of_a_recovered_database_stay(tmp_path: Path) -> None:
         command = [sys.executable, "-c", code, str(tmp_path / f"{FILE_NAME}-shm")]
         holder = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
         assert int(holder) == os.getpid()
+
+
+class Statements:
+    """A database that only notes what it is to do."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+
+    def execute(self, statement: str) -> Statements:
+        self.restarts += "RESTART" in statement
+        return self
+
+    def fetchone(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("left", "copied", "restarts"),
+    [
+        pytest.param(1_000, 300_000, 1, id="little is left"),
+        pytest.param(200_000, 300_000, 0, id="much is left for the thread"),
+        pytest.param(200_000, 500_000, 1, id="the WAL has grown to twice its limit"),
+    ],
+)
+def test_a_commit_that_restarts_the_wal_has_little_to_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, copied: int, restarts: int
+) -> None:
+    monkeypatch.setattr(checkpoint, "RESTART_BYTES", 100_000)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 1 << 30)
+    monkeypatch.setattr(checkpoint.Checkpointer, "_run", lambda checkpointer: None)
+    db = Statements()
+    with closing(Watched(tmp_path / "data")) as storage:
+        checkpointer = storage._checkpointer
+        checkpointer._restart_due, checkpointer._copied_bytes, checkpointer._bytes = True, copied, 0
+        checkpointer.after_commit(db, left)  # type: ignore[arg-type]
+        assert db.restarts == restarts
+        assert checkpointer._wake.is_set() == (not restarts)

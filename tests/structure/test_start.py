@@ -23,6 +23,7 @@ NOT_AT_THE_START = {
     "importlib.metadata", "email", "zipfile",  # for plug-ins, where there are some (kohort.server.assignor_plugins)
     "tomllib",  # for a file of settings in TOML
     "re2",  # for groups that subscribe with patterns (kohort.coordinator.patterns.regex)
+    "kohort.coordinator.transactions.shard",  # for the first transaction (kohort.broker.transactions.shards)
     "difflib",  # for what nobody knows (kohort.config, kohort.coordinator.settings.config_keys)
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,29 @@ def test_settings_are_the_configurations_attributes() -> None:
         KohortServer(frobnicate=1)
     with pytest.raises(TypeError, match="KohortServer: unknown setting num_partition; did you mean num_partitions"):
         KohortServer(**{"num.partition": 6})
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"num_partitions": "abc"}, "num.partitions is 'abc'; it takes a whole number"),
+        ({"num.partitions": "6"}, "num.partitions is '6'; it takes a whole number"),
+        ({"num_partitions": True}, "num.partitions is True; it takes a whole number"),
+        ({"num_partitions": 2.5}, "num.partitions is 2.5; it takes a whole number"),
+        ({"memory_max_bytes": None}, "memory.max.bytes is None; it takes a whole number"),
+        ({"auto_create_topics_enable": "false"}, "auto.create.topics.enable is 'false'; it takes True or False"),
+        ({"broker_rack": 1}, "broker.rack is 1; it takes a string"),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        KohortServer(**settings)
+    assert str(refused.value) == told
+
+
+def test_files_are_named_by_paths_too(tmp_path: Path) -> None:
+    KohortServer(data_dir=tmp_path / "data", ssl_keystore_location=tmp_path / "server.pem")
 
 
 def test_a_server_says_what_it_is() -> None:

@@ -7,12 +7,24 @@ import gzip
 import random
 import struct
 import tracemalloc
+from collections.abc import Generator
 
 import cramjam
 import pytest
 from aiokafka import codec as theirs
 
-from kohort.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, ExpansionLimit, compress, decompress
+from kohort.wire.compression import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    ExpansionLimit,
+    compress,
+    compress_in_steps,
+    decompress,
+    decompress_in_steps,
+)
 from kohort.wire.errors import ProtocolError
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
@@ -126,3 +138,45 @@ def test_unknown_codecs() -> None:
         compress(5, b"")
     with pytest.raises(ProtocolError):
         decompress(5, b"")
+
+
+def in_steps(steps: Generator[int, None, bytes]) -> tuple[bytes, list[int]]:
+    """What the steps make, and the size of each."""
+    sizes = []
+    while True:
+        try:
+            sizes.append(next(steps))
+        except StopIteration as done:
+            return done.value, sizes
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_steps_make_the_same(codec: int) -> None:
+    for data in [*SAMPLES, random.Random(2).randbytes(1_000) * 5_000]:
+        packed, _ = in_steps(compress_in_steps(codec, data))
+        assert decompress(codec, packed, len(data)) == data
+        assert in_steps(decompress_in_steps(codec, packed, len(data)))[0] == data
+        if codec != NONE and data:
+            assert DECODE[codec](packed) == data, "other clients read it, too"
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY])
+def test_a_step_expands_a_megabyte(codec: int) -> None:
+    _, sizes = in_steps(decompress_in_steps(codec, compress(codec, bytes(9_000_000)), 10_000_000))
+    assert len(sizes) >= 8
+    assert max(sizes) <= 1_100_000
+
+
+def test_blocks_of_snappy_may_be_small() -> None:
+    block = bytes(cramjam.snappy.compress_raw(b"x"))
+    data = compress(SNAPPY, b"") + (struct.pack(">i", len(block)) + block) * 10_000
+    expanded, sizes = in_steps(decompress_in_steps(SNAPPY, data, 20_000))
+    assert expanded == b"x" * 10_000
+    assert max(sizes) < 1_000
+
+
+def test_members_of_gzip_are_limited() -> None:
+    member = gzip.compress(b"x")
+    assert decompress(GZIP, member * 100) == b"x" * 100
+    with pytest.raises(ProtocolError, match="members"):
+        decompress(GZIP, member * 101)

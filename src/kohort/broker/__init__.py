@@ -11,9 +11,10 @@ ready            which connection is next, and the budget of a turn
 works            answers that are made in steps: their memory, over all connections
 answers          responses to bytes, in steps if they are long
 request          a request besides its body; a handler's results besides an answer
-state            `BrokerState`: what handlers see, in these four parts:
+state            `BrokerState`: what handlers see, in these parts:
   topics/        topics and their partitions
   group_shards   the shards of the group coordinator
+  transactions/  the shards of the transaction coordinator, and their markers
   machines       all state machines, each with the log that it owns
   turn_builder   the turn that is being built
 turn             what crosses between the engine and its edges
@@ -24,8 +25,9 @@ nodes            the brokers of the process, as clients see them
 upkeep           retention, compaction and expiry, a bounded piece a turn
 messages         copies of frozen messages
 handlers/        one function an API
+security/        ACLs, and what each API asks before its handler runs
 shortcuts/       cached answers to repeated heartbeats and commits
 logs/            a partition's log: what may be appended, read, retained, compacted
 waits/           fetches that wait for data; deadlines of the state machines
-journal/         the groups' journal in its topic, and in answers
+journal/         the journal in its topic, and in answers
 """

@@ -13,10 +13,12 @@ import msgspec
 
 from kohort.broker.authorization import Need, Operation, Resource
 from kohort.broker.handlers import (
+    acls,
     cluster,
     config_changes,
     configs,
     consumer_groups,
+    describe_producers,
     fetch,
     groups,
     inspection,
@@ -27,16 +29,25 @@ from kohort.broker.handlers import (
     producer_ids,
     records,
     topics_admin,
+    transaction_lists,
+    transactional_offsets,
+    transactions,
 )
+from kohort.broker.handlers.security import sasl, scram_credentials
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kohort.wire.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kohort.wire.schemas.alter_configs import AlterConfigsRequest
+from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.create_acls import CreateAclsRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest
 from kohort.wire.schemas.create_topics import CreateTopicsRequest
+from kohort.wire.schemas.delete_acls import DeleteAclsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
@@ -46,10 +57,13 @@ from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribeLogDirsRequest
+from kohort.wire.schemas.describe_producers import DescribeProducersRequest
 from kohort.wire.schemas.describe_quorum import DescribeQuorumRequest
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kohort.wire.schemas.describe_transactions import DescribeTransactionsRequest
 from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kohort.wire.schemas.elect_leaders import ElectLeadersRequest
+from kohort.wire.schemas.end_txn import EndTxnRequest
 from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
@@ -61,13 +75,18 @@ from kohort.wire.schemas.list_config_resources import ListConfigResourcesRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsRequest
 from kohort.wire.schemas.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kohort.wire.schemas.list_transactions import ListTransactionsRequest
 from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest
 from kohort.wire.schemas.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kohort.wire.schemas.produce import ProduceRequest
+from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest
+from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
+from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequest
+from kohort.wire.schemas.write_txn_markers import WriteTxnMarkersRequest
 
 Result = Any
 """A response message, or Parked, CloseConnection, or None for no response at all."""
@@ -99,6 +118,7 @@ EVERYBODY: tuple[Need, ...] = ()
 READ_TOPIC, WRITE_TOPIC, DESCRIBE_TOPIC = (Need(o, _R.TOPIC) for o in (_O.READ, _O.WRITE, _O.DESCRIBE))
 CREATE_TOPIC = Need(_O.CREATE, _R.CLUSTER, Need(_O.CREATE, _R.TOPIC))
 DESCRIBE_CLUSTER = Need(_O.DESCRIBE, _R.CLUSTER)
+WRITE_TRANSACTION, DESCRIBE_TRANSACTION = (Need(o, _R.TRANSACTIONAL_ID) for o in (_O.WRITE, _O.DESCRIBE))
 READ_GROUP, DESCRIBE_GROUP = Need(_O.READ, _R.GROUP), Need(_O.DESCRIBE, _R.GROUP)
 ON_CONFIGS = {
     operation: tuple(Need(operation, resource) for resource in (_R.TOPIC, _R.GROUP, _R.CLUSTER))
@@ -150,7 +170,7 @@ APIS: dict[int, Api] = {
             ProduceRequest,
             produce.produce,
             "3-13",
-            (WRITE_TOPIC, Need(_O.WRITE, _R.TRANSACTIONAL_ID)),
+            (WRITE_TOPIC, WRITE_TRANSACTION),
             advertised_from=0,
             limited_by="",
         ),
@@ -160,10 +180,16 @@ APIS: dict[int, Api] = {
         _group(OffsetCommitRequest, offsets.offset_commit, "2-10", (READ_GROUP, READ_TOPIC)),
         _group(OffsetFetchRequest, offsets.offset_fetch, "1-10", (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
         _group(
+            TxnOffsetCommitRequest,
+            transactional_offsets.txn_offset_commit,
+            "0-6",
+            (WRITE_TRANSACTION, READ_GROUP, READ_TOPIC),
+        ),
+        _group(
             FindCoordinatorRequest,
             cluster.find_coordinator,
             "0-5",
-            (DESCRIBE_GROUP, Need(_O.DESCRIBE, _R.TRANSACTIONAL_ID)),
+            (DESCRIBE_GROUP, DESCRIBE_TRANSACTION),
         ),
         _group(JoinGroupRequest, groups.join_group, "0-9", (READ_GROUP,)),
         _group(HeartbeatRequest, groups.heartbeat, "0-4", (READ_GROUP,)),
@@ -192,6 +218,20 @@ APIS: dict[int, Api] = {
             "2-4",
             (Need(_O.DESCRIBE, _R.TOPIC, Need(_O.CLUSTER_ACTION, _R.CLUSTER)),),
         ),
+        _api(
+            AddPartitionsToTxnRequest,
+            transactions.add_partitions_to_txn,
+            "0-5",
+            (WRITE_TRANSACTION, WRITE_TOPIC, Need(_O.CLUSTER_ACTION, _R.CLUSTER)),
+        ),
+        _api(AddOffsetsToTxnRequest, transactions.add_offsets_to_txn, "0-4", (WRITE_TRANSACTION, READ_GROUP)),
+        _api(EndTxnRequest, transactions.end_txn, "0-5", (WRITE_TRANSACTION,)),
+        _api(
+            WriteTxnMarkersRequest,
+            transactions.write_txn_markers,
+            "1-2",
+            (Need(_O.ALTER, _R.CLUSTER, Need(_O.CLUSTER_ACTION, _R.CLUSTER)),),
+        ),
         _api(DescribeConfigsRequest, configs.describe_configs, "1-4", ON_CONFIGS[_O.DESCRIBE_CONFIGS]),
         _api(AlterConfigsRequest, config_changes.alter_configs, "0-2", ON_CONFIGS[_O.ALTER_CONFIGS]),
         _api(CreatePartitionsRequest, topics_admin.create_partitions, "0-3", (Need(_O.ALTER, _R.TOPIC),)),
@@ -204,12 +244,22 @@ APIS: dict[int, Api] = {
         ),
         _group(OffsetDeleteRequest, offsets.offset_delete, "0-0", (Need(_O.DELETE, _R.GROUP), READ_TOPIC)),
         _api(DescribeClusterRequest, cluster.describe_cluster, "0-2", EVERYBODY),
+        _api(DescribeProducersRequest, describe_producers.describe_producers, "0-0", (READ_TOPIC,)),
         _group(ConsumerGroupHeartbeatRequest, consumer_groups.heartbeat, "0-1", (READ_GROUP, DESCRIBE_TOPIC)),
         _group(ConsumerGroupDescribeRequest, consumer_groups.describe, "0-1", (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
         _api(DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, "0-0", (DESCRIBE_TOPIC,)),
-        _api(DescribeAclsRequest, inspection.describe_acls, "1-3", (DESCRIBE_CLUSTER,)),
+        _api(DescribeAclsRequest, acls.describe_acls, "1-3", (DESCRIBE_CLUSTER,)),
+        _api(CreateAclsRequest, acls.create_acls, "1-3", (Need(_O.ALTER, _R.CLUSTER),)),
+        _api(DeleteAclsRequest, acls.delete_acls, "1-3", (Need(_O.ALTER, _R.CLUSTER),)),
         _api(DescribeLogDirsRequest, inspection.describe_log_dirs, "1-5", (DESCRIBE_CLUSTER,)),
         _api(ElectLeadersRequest, leader_election.elect_leaders, "0-2", (Need(_O.ALTER, _R.CLUSTER),)),
+        _api(
+            DescribeTransactionsRequest,
+            transaction_lists.describe_transactions,
+            "0-0",
+            (DESCRIBE_TRANSACTION, DESCRIBE_TOPIC),
+        ),
+        _api(ListTransactionsRequest, transaction_lists.list_transactions, "0-2", (DESCRIBE_TRANSACTION,)),
         _api(ListPartitionReassignmentsRequest, inspection.list_partition_reassignments, "0-0", (DESCRIBE_CLUSTER,)),
         _api(
             DescribeClientQuotasRequest,
@@ -219,10 +269,18 @@ APIS: dict[int, Api] = {
         ),
         _api(
             DescribeUserScramCredentialsRequest,
-            inspection.describe_user_scram_credentials,
+            scram_credentials.describe_user_scram_credentials,
             "0-0",
             (DESCRIBE_CLUSTER,),
         ),
+        _api(
+            AlterUserScramCredentialsRequest,
+            scram_credentials.alter_user_scram_credentials,
+            "0-0",
+            (Need(_O.ALTER, _R.CLUSTER),),
+        ),
+        _api(SaslHandshakeRequest, sasl.sasl_handshake, "0-1", EVERYBODY),
+        _api(SaslAuthenticateRequest, sasl.sasl_authenticate, "0-2", EVERYBODY),
         _api(DescribeQuorumRequest, inspection.describe_quorum, "0-2", (DESCRIBE_CLUSTER,)),
         _api(
             ListConfigResourcesRequest,
@@ -233,14 +291,17 @@ APIS: dict[int, Api] = {
     )
 }
 
+PRODUCE = APIS[0]
 FETCH = APIS[1]
 API_VERSIONS = APIS[18]
 OFFSET_COMMIT = APIS[8]
 CONSUMER_GROUP_HEARTBEAT = APIS[68]
-CHANGES = frozenset((0, 8, 13, 19, 20, 21, 33, 37, 42, 43, 44, 47, 68))
+CHANGES = frozenset((0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 37, 42, 43, 44, 47, 51, 68))
 """The keys of the APIs that change what outlasts the client. A request that has arrived as a whole is handled, and a
 change in steps goes on, when the client has closed its connection, as in Kafka. Reads are dropped, and so is what only
 keeps or makes a member: joins, syncs, and heartbeats of consumer groups (68) that do not leave."""
+SECRETS = frozenset((17, 36, 51))
+"""The keys of the APIs whose requests may hold a secret."""
 HEARTBEATS = frozenset((12, 68))
 """The keys of the APIs whose answers may be held."""
 

@@ -1,8 +1,9 @@
 """Principals, and the permissions that a request needs.
 
 A connection has a principal, and so has every request's context. A row of broker/apis.py names the operations that its
-API needs, as Kafka's authorizer knows them. Handlers do not ask an `Authorizer` yet, and `AllowAll` is the only one;
-the cached heartbeats (broker/shortcuts) do ask it, and keep an answer only at the present `version` of its rules.
+API needs, as Kafka's authorizer knows them. Without an authorizer (`AllowAll`) nothing is asked. Otherwise
+broker/security/guards asks for each API, and the cached answers (broker/shortcuts) are kept only at the present
+`version` of the rules.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    TWO_PHASE_COMMIT = 15
 
 
 class Resource(IntEnum):
@@ -46,6 +48,10 @@ class Resource(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+
+
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the one resource of type CLUSTER."""
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -64,11 +70,17 @@ class Authorizer(Protocol):
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str) -> bool: ...
 
+    def allows_any(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
+        """Whether the operation is allowed on a resource of any name."""
+
 
 class AllowAll:
     version = 0
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str) -> bool:
+        return True
+
+    def allows_any(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
         return True
 
 

@@ -2,7 +2,7 @@
 
 A turn does, in this order:
 
-1. It answers the fetches that the last commit woke.
+1. It answers the fetches that the last commit woke, or handles a costly request that the last turn has left (ready.py).
 2. It handles the events that arrived, one after the other.
 3. It serves the queue of ready connections: one request of each, round after round. Deadlines that are due take their
    place at its end, behind all requests that have arrived: a member whose request arrived during a slow sync must not
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from kohort.broker import moves
@@ -37,16 +36,18 @@ from kohort.broker.apis import (
     FETCH,
     HEARTBEATS,
     OFFSET_COMMIT,
+    SECRETS,
     advertised,
     outlasts,
 )
-from kohort.broker.connection import Connection, nothing
+from kohort.broker.connection import Connection, ParkedRequest, nothing
 from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, Node
 from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
+from kohort.broker.security.guards.guarded import denied_now, handle
 from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import replay, write_first_records
 from kohort.broker.state import BrokerState
@@ -70,24 +71,15 @@ from kohort.broker.turn import (
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
-from kohort.broker.works import REQUEST_GROWS, UNFINISHED, Works
+from kohort.broker.works import UNFINISHED, Works, request_size
 from kohort.config import Config
 from kohort.coordinator import events
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.storage.protocol import Storage
-from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 NOTHING = b"", 0
 """No answer, and no bytes of requests taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ParkedRequest:
-    connection: Connection
-    context: RequestContext
-    shard: int | None
-    """The shard that holds the request; None for a fetch."""
 
 
 class Broker:
@@ -104,7 +96,7 @@ class Broker:
         assignors: Mapping[str, Assignor] = BUILT_IN,
     ) -> None:
         nodes = [
-            Node(config.broker_id + index, endpoint.host, endpoint.port, endpoint.rack)
+            Node(config.broker_id + index, endpoint.host, endpoint.port, endpoint.rack, endpoint.by_listener)
             for index, endpoint in enumerate(endpoints)
         ]
         self._state = BrokerState(config, storage, nodes, random, now, assignors)
@@ -113,10 +105,10 @@ class Broker:
         self._upkeep = Upkeep(self._state, now)
         self.repeats = Repeats(self._state)
         self._connections: dict[ConnectionId, Connection] = {}
-        self._parked: dict[events.RequestId, _ParkedRequest] = {}
-        self._ready = Ready()
+        self._parked: dict[events.RequestId, ParkedRequest] = {}
+        self._ready = Ready(self._state.turn)
         self._state.turn.others = self._ready.__len__
-        self._works = Works(config.queued_max_response_bytes)
+        self.works = Works(config.queued_max_response_bytes)
         self._releases: list[Release] = []
         self._last_request_id = 0
         self._stopping = False
@@ -155,11 +147,15 @@ class Broker:
         """True if requests of this connection wait for nothing but a later turn."""
         return connection in self._connections and self._connections[connection].can_go_on
 
+    def is_occupied(self, connection: ConnectionId) -> bool:
+        """True if a request of this connection is not answered yet."""
+        return connection in self._connections and self._connections[connection].is_occupied
+
     def next_deadline(self) -> Millis | None:
         if self._stopping:
             return None
-        state = self._state
-        deadlines = state.machines.deadlines.next(), state.fetch_waits.next_deadline(), self._upkeep.next_deadline()
+        waits = self._state.fetch_waits
+        deadlines = self._state.machines.deadlines.next(), waits.next_deadline(), self._upkeep.next_deadline()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], int] = never) -> Turn:
@@ -170,8 +166,11 @@ class Broker:
         if self._first_records_due:
             self._first_records_due = False
             write_first_records(state)
-        for wait in state.fetch_waits.take_woken():
-            self._answer_fetch(wait)
+        if (costly := self._ready.take_costly()) is not None:
+            self._serve_share(costly)
+        elif self._ready.may_wake():
+            for wait in state.fetch_waits.take_woken():
+                self._answer_fetch(wait)
         for event in arrived:
             self._take(event)
         if not self._stopping:
@@ -182,6 +181,7 @@ class Broker:
             moves.take_over(state)
             self._settle()
         state.groups.tell_topics()
+        self._refuse_parked()
         if not self._stopping:
             self._upkeep.step(now)
             self._settle()
@@ -194,9 +194,7 @@ class Broker:
         they need. Returns the answers, and the size of these requests in bytes. Call this only while no turn is under
         way, and no frame of the connection waits for one."""
         connection = self._connections.get(connection_id)
-        if connection is None or connection.closing or connection.is_occupied:
-            return NOTHING
-        if connection.is_held or self._stopping:
+        if connection is None or connection.closing or connection.is_occupied or connection.is_held or self._stopping:
             return NOTHING
         return self.repeats.at_once(connection, data, now)
 
@@ -223,9 +221,7 @@ class Broker:
                     return
                 self._serve(connection, event.data)
             case Opened():
-                self._connections[event.connection] = Connection(
-                    event.connection, event.broker_id, event.host, event.principal, self._state.rules_version
-                )
+                self._connections[event.connection] = Connection(event, self._state.rules_version)
             case Closed():
                 self._close(event.connection)
             case Unread():
@@ -264,7 +260,7 @@ class Broker:
             return
         connection.closing = True
         self.repeats.forget(connection_id)
-        self._works.close(connection)
+        self.works.close(connection)
         connection.is_unread = False
         connection.keep(outlasts)
         if connection.parked is not None:
@@ -284,7 +280,7 @@ class Broker:
         self._stopping = True
         for connection in self._connections.values():
             connection.keep(nothing)
-            self._works.drop(connection)
+            self.works.drop(connection)
         self._ready.clear()
         for shard in range(len(state.shards)):
             state.ask(shard, events.Unloaded())
@@ -333,17 +329,20 @@ class Broker:
             self._state.now,
             bool(connection.backlog),
             connection.principal,
+            connection.listener,
         )
         try:
-            result = api.handler(self._state, request, context)
+            if self._state.acl_authorizer is None:
+                result = api.handler(self._state, request, context)
+            else:
+                result = handle(self._state, connection, api.handler, request, context)
         except Exception as error:
-            error.add_note(
-                f"while handling {api.name} v{context.api_version} of client {client.client_id!r}: {request}"
-            )
+            who = f"{api.name} v{context.api_version} of client {client.client_id!r}"
+            error.add_note(f"while handling {who}: {request if api.key not in SECRETS else '…'}")
             raise
         if api is API_VERSIONS:
-            self._note_software(connection, request, result)
-        self._finish(connection, context, result, REQUEST_GROWS * len(frame))
+            connection.note_software(request, result)
+        self._finish(connection, context, result, request_size(context, frame))
         if api is OFFSET_COMMIT and not connection.closing:
             self.repeats.commits.learn(connection, frame, found.start, request, result)
 
@@ -358,7 +357,7 @@ class Broker:
             case CloseConnection():
                 self._disconnect(connection, result.reason)
             case InSteps():
-                self._works.begin(connection, context, result, size)
+                self.works.begin(connection, context, result, size)
                 self._go_on(connection)
             case None:
                 pass
@@ -373,16 +372,16 @@ class Broker:
         assert connection.work is not None
         context = connection.work.context
         try:
-            result = self._works.go_on(connection, STEPS, self._ready.is_over)
+            result = self.works.go_on(connection, STEPS, self._ready.is_over)
         except Exception as error:
             error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
             raise
         if result is not UNFINISHED:
             size = connection.work.size
-            self._works.drop(connection)
+            self.works.drop(connection)
             self._finish(connection, context, result, size)
-        while (largest := self._works.largest()) is not None:
-            self._works.drop(largest)
+        while (largest := self.works.largest()) is not None:
+            self.works.drop(largest)
             self._disconnect(largest, "its answer is large, and memory is short; see queued.max.response.bytes")
 
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
@@ -390,14 +389,7 @@ class Broker:
         if context.api_key in HEARTBEATS:
             connection.is_held = True
             self.repeats.heartbeats.forget(connection.id)
-        self._parked[context.request_id] = _ParkedRequest(connection, context, shard)
-
-    def _note_software(
-        self, connection: Connection, request: ApiVersionsRequest, response: ApiVersionsResponse
-    ) -> None:
-        if response.error_code == 0 and request.client_software_name:
-            connection.software = (request.client_software_name, request.client_software_version)
-            connection.client = events.Client(connection.client.client_id, connection.host, *connection.software)
+        self._parked[context.request_id] = ParkedRequest(connection, context, shard)
 
     # -- what leaves
 
@@ -433,30 +425,43 @@ class Broker:
 
     def _serve_ready(self) -> None:
         """A share of each connection in the queue, round after round, within the turn's budget."""
-        while self._ready and not self._ready.is_over():
+        while self._ready and not self._ready.is_over() and not self._ready.must_end():
             connection = self._ready.take()
             if connection is None:
                 self._serve_deadlines()
-            elif connection.can_go_on:
-                if connection.work is not None:
-                    self._go_on(connection)
-                    self._settle()
-                    self._ready.put(connection)
-                else:
-                    left = REPEATS
-                    while self._serve(connection, connection.pop()) and connection.can_go_on and left > 1:
-                        left -= 1
+            else:
+                self._serve_share(connection)
+
+    def _serve_share(self, connection: Connection) -> None:
+        if connection.work is not None and connection.can_go_on:
+            self._go_on(connection)
+            self._settle()
+            self._ready.put(connection)
+            return
+        left = REPEATS
+        while connection.can_go_on and left and self._serve(connection, connection.pop()):
+            left -= 1
 
     def _release(self, request_id: events.RequestId, body: Any) -> None:
         parked = self._parked.pop(request_id, None)
         if parked is None:
             return
         parked.connection.parked = None
-        if isinstance(body, InSteps):
-            self._finish(parked.connection, parked.context, body)
-        else:
-            self._send(parked.connection, parked.context, body)
+        if parked.context.guarded is not None:
+            body = parked.context.guarded.concluded(body)
+        answer = self._finish if isinstance(body, InSteps) else self._send
+        answer(parked.connection, parked.context, body)
         self._ready.put(parked.connection)
+
+    def _refuse_parked(self) -> None:
+        """The rules have changed: parked requests that are denied now wait no longer."""
+        for request_id, parked in denied_now(self._state, self._parked):
+            if parked.shard is not None:
+                self._state.ask(parked.shard, events.RequestAbandoned(request_id))
+                self._settle()
+                self._release(request_id, None)
+            elif (wait := self._state.fetch_waits.take_waiting(request_id)) is not None:
+                self._answer_fetch(wait, at_once=True)
 
     # -- time
 
@@ -468,7 +473,7 @@ class Broker:
         for wait in state.fetch_waits.take_due(state.now):
             self._answer_fetch(wait)
         self._settle()
-        due = state.fetch_waits.next_deadline()
+        due = min(filter(None, (state.fetch_waits.next_deadline(), state.machines.deadlines.next())), default=None)
         if due is not None and due <= state.now:
             self._ready.put_deadlines()
 
@@ -480,10 +485,10 @@ class Broker:
         if wait is not None:
             self._answer_fetch(wait)
 
-    def _answer_fetch(self, wait: FetchWait) -> None:
+    def _answer_fetch(self, wait: FetchWait, *, at_once: bool = False) -> None:
         """Answer a fetch with the data there is, or park it again."""
         connection = self._parked[wait.context.request_id].connection
-        result = fetch.resume(self._state, wait, at_once=self._stopping or self._hurries(connection))
+        result = fetch.resume(self._state, wait, at_once=at_once or self._stopping or self._hurries(connection))
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 from kohort.broker.authorization import Principal
 from kohort.broker.request import RequestContext
-from kohort.broker.turn import ConnectionId
+from kohort.broker.security.authorizer import Rights
+from kohort.broker.turn import Opened
 from kohort.coordinator.events import Client, RequestId
+from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
 class Work:
@@ -38,27 +41,30 @@ class Connection:
         "is_held",
         "is_queued",
         "is_unread",
+        "listener",
         "parked",
         "principal",
+        "rights",
         "rules_version",
         "software",
         "waiting_bytes",
         "work",
     )
 
-    def __init__(
-        self, connection: ConnectionId, broker_id: int, host: str, principal: Principal, rules_version: int
-    ) -> None:
-        self.id = connection
-        self.broker_id = broker_id
-        self.host = f"/{host}"
+    def __init__(self, opened: Opened, rules_version: int) -> None:
+        self.id = opened.connection
+        self.broker_id = opened.broker_id
+        self.listener = opened.listener
+        self.host = f"/{opened.host}"
         """As Kafka prints it."""
-        self.principal = principal
+        self.principal: Principal = opened.principal
+        self.rights: Rights | None = None
+        """What its principal may do, if there is an authorizer and it has asked something."""
         self.rules_version = rules_version
         """The version of the authorizer's rules at which its cached answers were allowed."""
-        self.client = Client("", self.host)
-        self.software = ("", "")
+        self.software = opened.software
         """Name and version, from ApiVersions."""
+        self.client = Client("", self.host, *opened.software)
         self.backlog: deque[bytes] = deque()
         """Requests that wait. Change it by `push`, `pop` and `keep`."""
         self.waiting_bytes = 0
@@ -76,6 +82,11 @@ class Connection:
         """It is in the broker's queue of ready connections."""
         self.is_unread = False
         """The client leaves many answers unread."""
+
+    def note_software(self, request: ApiVersionsRequest, response: ApiVersionsResponse) -> None:
+        if response.error_code == 0 and request.client_software_name:
+            self.software = (request.client_software_name, request.client_software_version)
+            self.client = Client(self.client.client_id, self.host, *self.software)
 
     def push(self, frame: bytes) -> None:
         self.backlog.append(frame)
@@ -101,6 +112,14 @@ class Connection:
     def is_occupied(self) -> bool:
         """True if a request that arrives now has to wait behind others of the connection."""
         return self.parked is not None or self.work is not None or bool(self.backlog)
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedRequest:
+    connection: Connection
+    context: RequestContext
+    shard: int | None
+    """The shard that holds the request; None for a fetch."""
 
 
 def nothing(frame: bytes) -> bool:

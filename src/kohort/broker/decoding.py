@@ -10,7 +10,7 @@ import msgspec
 from kohort.broker.apis import API_VERSIONS, APIS, Api
 from kohort.broker.request import CloseConnection
 from kohort.config import Config, property_name
-from kohort.wire.codec import decode_prefix, encode_response
+from kohort.wire.codec import decode_bounded, encode_response
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import RequestHeaderView, body_offset, read_request_header
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsResponse
@@ -46,7 +46,7 @@ def decoded(frame: bytes, most: Mapping[int, int]) -> Decoded | CloseConnection 
             return CloseConnection(f"{api.name} request of {len(frame)} bytes; see {setting}")
         start = body_offset(frame, header.api_version >= api.flexible_from)
         # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata v9+ for all topics has some.
-        request, _ = decode_prefix(api.request, header.api_version, frame, start)
+        request, _ = decode_bounded(api.request, header.api_version, frame, start)
     except ProtocolError as error:
         return CloseConnection(f"malformed request: {error}")
     return Decoded(api, header, start, request)

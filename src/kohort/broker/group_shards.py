@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
+from kohort.broker.logs.partition import Appended
 from kohort.broker.machines import StateMachines
 from kohort.broker.nodes import Node
 from kohort.broker.topics.catalog import Topic, group_record
@@ -18,7 +19,7 @@ from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.turn import HandedOut
 from kohort.broker.turn_builder import TurnBuilder
 from kohort.config import Config
-from kohort.coordinator.assignors.spec import Assignor, TopicSpec
+from kohort.coordinator.assignors.spec import Assignor, GroupSpec, TopicSpec
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.events import (
     AssignmentAsked,
@@ -37,6 +38,7 @@ from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import HOLD
 from kohort.coordinator.shard import Shard, partition_for
 from kohort.coordinator.topics import Topics
+from kohort.wire.markers import Marker
 
 _shard_of = lru_cache(maxsize=65_536)(partition_for)
 """The hash walks the whole id in Python; the same ids come with every heartbeat."""
@@ -71,7 +73,7 @@ class GroupShards:
         self.shards: list[Shard] = []
         self.journal = Journal(config)
         """The stories of the groups, folded from the shards' effects."""
-        self.machines = StateMachines(turn, topics, self._take_effects)
+        self.machines = StateMachines(turn, topics)
         protocols = config.group_coordinator_rebalance_protocols.split(",")
         self.serves_consumer_groups = "consumer" in (name.strip() for name in protocols)
         self._config = config
@@ -89,7 +91,7 @@ class GroupShards:
         shard = Shard(index, self._config, self._assignors)
         shard.running.member_bytes = self._members
         shard.hard.total = self._offsets
-        number = self.machines.add(shard)
+        number = self.machines.add(shard, self._take_effects)
         assert number == index, "shards come first"
         self.shards.append(shard)
         return shard
@@ -115,6 +117,19 @@ class GroupShards:
         shard.apply(records, turn.now)
         partition = self._topics.partition_named(shard.log)
         turn.write(partition, partition.append_encoded(records.encoded, len(records.places), turn.now))
+
+    def pending_offsets(self, producer_id: int) -> int:
+        """How many offsets the producer's transaction has, in all groups."""
+        return sum(shard.hard.pending.counts.get(producer_id, 0) for shard in self.shards)
+
+    def end_transaction(self, index: int, marker: Marker, version: int = 0) -> Appended:
+        """End a producer's transaction in the shard's log: its offsets are committed or dropped, for the requests that
+        follow in this turn too. `version`: see `Partition.append_marker`. A refused marker changes nothing."""
+        partition = self.machines.flush(index)
+        appended = self._turn.append_marker(partition, marker, version)
+        if not appended.error:
+            self.shards[index].apply(marker, self._turn.now)
+        return appended
 
     # -- what a step's effects hold besides records and replies
 
@@ -153,9 +168,10 @@ class GroupShards:
         if isinstance(task, AssignmentAsked) and task.wants_lag:
             topics = {
                 topic_id: replace(topic, lag=self._lag_of(task.group_id, topic))
-                for topic_id, topic in task.spec.topics.items()
+                for topic_id, topic in task.group.topics.items()
             }
-            task = msgspec.structs.replace(task, spec=replace(task.spec, topics=topics))
+            change = replace if isinstance(task.group, GroupSpec) else msgspec.structs.replace
+            task = msgspec.structs.replace(task, group=change(task.group, topics=topics))
         self._turn.tasks.append(HandedOut(index, task))
 
     def _lag_of(self, group_id: str, topic: TopicSpec) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState
-from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic
+from kohort.broker.topics.catalog import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from kohort.coordinator.events import Loaded, Unloaded
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
@@ -82,6 +82,8 @@ def _leaders_changed(state: BrokerState, topic: Topic, partitions: Iterable[int]
         for partition in partitions:
             state.ask(partition, Unloaded())
             state.ask(partition, Loaded())
+    elif topic.name == TRANSACTIONS_TOPIC:
+        state.transactions.moved(partitions)
 
 
 def led_by(assignment: PartitionAssignment, leader: int) -> PartitionAssignment:

@@ -33,6 +33,10 @@ class RequestContext(msgspec.Struct, gc=False):
     more_behind: bool = False
     """Another request of the same connection waits behind this one."""
     principal: Principal = ANONYMOUS
+    listener: str = ""
+    """The name of the listener that accepted the connection."""
+    guarded: Any = None
+    """The guard's decision (security/guards/guarded.py), if there is an authorizer and the answer takes longer."""
 
 
 class InShard(msgspec.Struct, frozen=True, gc=False):

@@ -8,20 +8,26 @@ data directory, new leaders for partitions whose broker is gone.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import secrets
 
 from kohort.broker.journal.topic import create_journal_topic, read_journal
+from kohort.broker.logs.newest_records import newest_records
 from kohort.broker.moves import replace_absent_leaders
 from kohort.broker.state import BrokerState
-from kohort.broker.topics.catalog import METADATA_LOG, OFFSETS_TOPIC, Topic, UnknownRecord, cluster_record
-from kohort.coordinator.events import GroupConfigsChanged, Loaded, Record
+from kohort.broker.topics.catalog import (
+    METADATA_LOG,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Topic,
+    UnknownRecord,
+    cluster_record,
+    secret_record,
+)
+from kohort.config import listeners_of
+from kohort.coordinator.events import GroupConfigsChanged, Loaded
 from kohort.coordinator.state_machine import StateMachine
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
-from kohort.wire.batches import CorruptBatch, RecordColumns, check_crc, decode_columns, read_header
 from kohort.wire.errors import ProtocolError
-
-READ_BYTES = 4 * 1024 * 1024
-"""Bytes of a log that the replay reads at a time."""
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
@@ -34,7 +40,7 @@ def replay(state: BrokerState) -> None:
         state.catalog.cluster_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
         return
     try:
-        for record, _ in newest_records(state, METADATA_LOG, metadata.start_offset):
+        for record, _ in newest_records(state.storage, METADATA_LOG, metadata.start_offset):
             state.catalog.apply(record)
     except UnknownRecord as error:
         raise StorageError(f"the data is of a newer format: {error}") from None
@@ -42,34 +48,10 @@ def replay(state: BrokerState) -> None:
     _open_partitions(state, logs)
     for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions)):
         load(state, state.groups.add(index))
+    transactions = state.catalog.topics.get(TRANSACTIONS_TOPIC)
+    for index in range(len(transactions.partitions) if transactions is not None else 0):
+        load(state, state.transactions.add(index))
     read_journal(state)
-
-
-def newest_records(state: BrokerState, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
-    """The newest record of each key of a log, in the log's order, with its timestamp.
-
-    These logs are compacted by key, so earlier records of a key need not be applied."""
-    newest: dict[bytes | None, tuple[bytes | None, int]] = {}
-    while batches := state.storage.read(log, offset, READ_BYTES):
-        for batch in batches:
-            columns = _columns(log, batch.data)
-            for key, value, timestamp in zip(columns.keys, columns.values, columns.timestamps, strict=True):
-                newest.pop(key, None)
-                newest[key] = (value, timestamp)
-        offset = batches[-1].last_offset + 1
-    for key, (value, timestamp) in newest.items():
-        if key is not None:
-            yield Record(key, value), timestamp
-
-
-def _columns(log: LogKey, data: bytes) -> RecordColumns:
-    try:
-        header = read_header(data)
-        if not check_crc(data, header):
-            raise CorruptBatch("its checksum is wrong")
-        return decode_columns(data, header)
-    except ProtocolError as error:
-        raise StorageError(f"a record batch of log {log} cannot be read, the data is damaged: {error}") from None
 
 
 def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
@@ -94,7 +76,7 @@ def load(state: BrokerState, machine: StateMachine) -> None:
     partition = state.topics.partition_named(machine.log)
     if partition.end_offset == partition.start_offset:
         return
-    for record, timestamp in newest_records(state, partition.log, partition.start_offset):
+    for record, timestamp in newest_records(state.storage, partition.log, partition.start_offset):
         try:
             machine.apply(record, timestamp)
         except ProtocolError as error:
@@ -108,6 +90,8 @@ def write_first_records(state: BrokerState) -> None:
     """The operations of the first turn; none on an ordinary restart."""
     if not state.catalog.offsets_partitions:
         _found_cluster(state)
+    if not state.catalog.credentials.secret and any(listener.is_sasl for listener in listeners_of(state.config)):
+        state.topics.decide(secret_record(secrets.token_bytes(32)))
     replace_absent_leaders(state)  # after a restart with fewer brokers
     state.groups.tell_topics(at_start=True)
     for group_id, configs in state.catalog.group_configs.items():

@@ -2,12 +2,14 @@
 
 topics      topics and their partitions; each operation is a record of the metadata log (topics/topic_store.py)
 groups      the shards of the group coordinator (group_shards.py)
+transactions  the shards of the transaction coordinator (transactions/shards.py)
 machines    all state machines: `ask` lets one step and collects its records (machines.py)
 turn        what the turn makes durable and releases (turn_builder.py)
 """
 
 from __future__ import annotations
 
+import base64
 import random as random_module
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,9 +17,13 @@ from typing import Any
 from kohort.broker.authorization import AllowAll, Authorizer
 from kohort.broker.group_shards import GroupShards
 from kohort.broker.logs.partition import Partition
-from kohort.broker.nodes import Node
-from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic
+from kohort.broker.nodes import Node, NodesByListener
+from kohort.broker.security.acls import Acl
+from kohort.broker.security.audit import Audit, printable
+from kohort.broker.security.authorizer import authorizer_of
+from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic, acl_record
 from kohort.broker.topics.topic_store import TopicStore
+from kohort.broker.transactions.shards import TransactionShards
 from kohort.broker.turn import Millis, Release, Turn
 from kohort.broker.turn_builder import TurnBuilder
 from kohort.broker.waits.fetch_waits import FetchWaits
@@ -53,6 +59,7 @@ class BrokerState:
         self.storage = storage
         self.nodes = tuple(nodes)
         self.node_by_id = {node.id: node for node in self.nodes}
+        self.nodes_by_listener = NodesByListener(self.nodes)
         self.absent: frozenset[int] = frozenset()
         """The brokers that are away (`moves.set_presence`). Soft state: after a restart, all are present."""
         self.random = random
@@ -60,18 +67,24 @@ class BrokerState:
         self.advertised_apis: tuple[Any, ...] = ()
         self.held_clients = _held_clients(config)
         """Software names of the clients whose heartbeats may be held."""
-        self.authorizer: Authorizer = AllowAll()
-        self.rules_version = self.authorizer.version
-        """The version of the authorizer's rules since the last turn."""
         self.most_answer_bytes = config.queued_max_response_bytes // 4
         """The size of the largest answer that is made in steps."""
         self.fetch_waits = FetchWaits()
         self.turn = TurnBuilder(now, self.fetch_waits, config.fetch_turn_max_bytes)
         self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits)
         self.catalog = self.topics.catalog
+        self.acl_authorizer = authorizer_of(config, self.catalog.acls)
+        """None: everything is allowed."""
+        self.authorizer: Authorizer = self.acl_authorizer or AllowAll()
+        self.audit = Audit()
+        self.rules_version = self.authorizer.version
+        """The version of the authorizer's rules, which the cached answers must have."""
+        self.checked_version = self.rules_version
+        """The version at which the parked requests were checked last."""
         self.groups = GroupShards(config, self.nodes, self.topics, self.turn, assignors)
         self.shards = self.groups.shards
         self.machines = self.groups.machines
+        self.transactions = TransactionShards(config, self.nodes, self.topics, self.turn, self.groups)
         self.journal = self.groups.journal
         self.serves_consumer_groups = self.groups.serves_consumer_groups
 
@@ -89,6 +102,15 @@ class BrokerState:
         """The brokers that clients may learn of."""
         return tuple(node for node in self.nodes if node.id not in self.absent) if self.absent else self.nodes
 
+    def nodes_at(self, listener: str) -> tuple[Node, ...]:
+        """The brokers that the clients of a listener may learn of, with the addresses of that listener."""
+        nodes = self.nodes_by_listener.at(listener).values()
+        return tuple(node for node in nodes if node.id not in self.absent)
+
+    def node_at(self, listener: str, broker_id: int) -> Node | None:
+        """A broker with its address of a listener; None if it has none."""
+        return self.nodes_by_listener.at(listener).get(broker_id)
+
     @property
     def log_level(self) -> str:
         """The level of the server's log: the most detailed one of its brokers."""
@@ -100,6 +122,20 @@ class BrokerState:
         self.topics.configure_broker(broker, configs)
         if self.log_level != before:
             self.turn.log_level = self.log_level
+
+    def create_acl(self, acl: Acl) -> None:
+        acl_id = base64.urlsafe_b64encode(self.random.randbytes(16)).decode().rstrip("=")
+        self.topics.decide(acl_record(acl_id, acl))
+        self.rules_version = self.authorizer.version
+        self.turn.tell("acl created", acl=printable(str(acl)))
+
+    def delete_acl(self, acl_id: str) -> None:
+        acl = self.catalog.acls.by_id.get(acl_id)
+        if acl is None:
+            return  # another request has deleted it
+        self.topics.decide(acl_record(acl_id, None))
+        self.rules_version = self.authorizer.version
+        self.turn.tell("acl deleted", acl=printable(str(acl)))
 
     def topic(self, name: str) -> Topic | None:
         return self.catalog.topics.get(name)

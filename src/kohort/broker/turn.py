@@ -29,6 +29,10 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
     host: str
     """The client's address."""
     principal: Principal = ANONYMOUS
+    listener: str = ""
+    """The name of that listener."""
+    software: tuple[str, str] = ("", "")
+    """The client's name and version of an ApiVersions request before it authenticated."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -117,7 +121,7 @@ Release = Send | Disconnect
 class Complaint(msgspec.Struct, frozen=True, gc=False):
     """A line for the server's log that an operator should see."""
 
-    kind: Literal["damaged data", "rebalance held up", "assignment refused", "transaction refused", "answer refused"]
+    kind: Literal["damaged data", "rebalance held up", "assignment refused", "answer refused"]
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
     """Names and values of the log line."""

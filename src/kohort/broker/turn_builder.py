@@ -14,9 +14,10 @@ from kohort.broker.turn import Complaint, HandedOut, Millis, Notice, Release, Tu
 from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.coordinator.events import Record, Reply
 from kohort.storage.protocol import Operation
+from kohort.wire.markers import Marker
 
-SHARED_BYTES = 8_388_608
-"""What the fetches of all connections that wait may read: some five milliseconds."""
+SHARED_BYTES = 4_194_304
+"""What the fetches of all connections that wait may read: some ten milliseconds."""
 LEAST_SHARE_BYTES = 262_144
 """The least share of a fetch."""
 
@@ -25,6 +26,8 @@ class TurnBuilder:
     def __init__(self, now: Millis, fetch_waits: FetchWaits, fetch_max_bytes: int) -> None:
         self.now = now
         self.operations: list[Operation] = []
+        self.appended_bytes = 0
+        """Of the turn's batches."""
         self.replies: list[Reply] = []
         self.tasks: list[HandedOut] = []
         """Work of the shards for other threads."""
@@ -43,6 +46,7 @@ class TurnBuilder:
     def begin(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
         self.now = now
+        self.appended_bytes = 0
         self.fetch_left_bytes = self._fetch_max_bytes
         for partition in self._appended:
             partition.committed()
@@ -57,26 +61,36 @@ class TurnBuilder:
             return self.fetch_left_bytes
         return min(self.fetch_left_bytes, max(LEAST_SHARE_BYTES, SHARED_BYTES // (1 + others)))
 
-    def append(self, partition: Partition, data: bytes, room: Room) -> Appended:
+    def append(self, partition: Partition, data: bytes, room: Room, *, new_epochs: bool = False) -> Appended:
         """Append a producer's batch. A refused batch changes only the remaining limits of its request."""
-        return self.write(partition, partition.append(data, self.now, room))
+        return self.write(partition, partition.append(data, self.now, room, new_epochs=new_epochs))
 
-    def append_records(self, partition: Partition, records: Sequence[Record]) -> None:
-        """Append records of the broker's own as one batch."""
-        self.write(partition, partition.append_records(records, self.now))
+    def append_records(
+        self, partition: Partition, records: Sequence[Record], producer: tuple[int, int] | None = None
+    ) -> Appended:
+        """Append records of the broker's own as one batch; with a `producer` (id and epoch), in its transaction."""
+        return self.write(partition, partition.append_records(records, self.now, producer=producer))
+
+    def append_marker(self, partition: Partition, marker: Marker, version: int = 0) -> Appended:
+        """End a producer's transaction on a partition. `version` is the transaction version."""
+        appended = self.write(partition, partition.append_marker(marker, self.now, version=version))
+        if appended.operations:
+            self._fetch_waits.wake((partition.log,))  # the records before it may be readable now
+        return appended
 
     def write(self, partition: Partition, appended: Appended) -> Appended:
         if appended.operations:
             self.operations.extend(appended.operations)
             self._appended.append(partition)
-            self._fetch_waits.appended(partition.log, appended.size)
+            self._fetch_waits.appended(partition, appended.size)
+            self.appended_bytes += appended.size
         return appended
 
     def trim(self, partition: Partition, offset: int) -> None:
         """Drop the records below `offset`."""
-        operation = partition.trim(offset)
-        if operation is not None:
-            self.operations.append(operation)
+        operations = partition.trim(offset, self.now)
+        if operations:
+            self.operations.extend(operations)
             self._fetch_waits.wake((partition.log,))
 
     def complain(self, complaint: Complaint) -> None:

@@ -1,4 +1,5 @@
-"""Periodic work: retention and compaction of logs, expiry of committed offsets.
+"""Periodic work: retention and compaction of logs, expiry of committed offsets, markers of transactions that end over
+several turns.
 
 The work is done in bounded pieces, one a turn, so that no client waits long. A round visits every log once. While a
 round or a compaction is under way, the broker is busy: it gets the next turn at once.
@@ -42,13 +43,14 @@ class Upkeep:
 
     @property
     def busy(self) -> bool:
-        return self._compaction is not None or bool(self._logs)
+        return self._compaction is not None or bool(self._logs) or self._state.transactions.endings.busy
 
     def next_deadline(self) -> Millis:
         return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms)
 
     def step(self, now: Millis) -> None:
         state = self._state
+        state.transactions.endings.step()
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
             for shard in range(len(state.shards)):

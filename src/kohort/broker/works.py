@@ -1,7 +1,7 @@
 """Answers under way: they are made in steps, and their memory is bounded over all connections.
 
 Each step says by how many bytes it has made its answer larger. Above the limit, the connection with the largest answer
-is closed, as the largest of unread answers are (server/outflow.py).
+is closed, as the largest of unread answers are. Both share queued.max.response.bytes (server/outflow.py).
 """
 
 from __future__ import annotations
@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kohort.broker.apis import CHANGES
+from kohort.broker.apis import CHANGES, PRODUCE
 from kohort.broker.connection import Connection, Work
 from kohort.broker.request import STEP_BYTES, InSteps, RequestContext
 
 REQUEST_GROWS = 8
-"""A decoded request takes about so many times the bytes of its frame."""
+"""A decoded request takes about so many times the bytes of its frame, except Produce, which is hardly more than its
+records."""
 UNFINISHED = object()
+
+
+def request_size(context: RequestContext, frame: bytes) -> int:
+    """About the memory of a decoded request."""
+    return len(frame) if context.api_key == PRODUCE.key else REQUEST_GROWS * len(frame)
 
 
 class Works:
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
+        """What unread answers leave of queued.max.response.bytes."""
         self._connections: dict[Connection, None] = {}
         self.size = 0
         """About the bytes of all answers under way, with their requests."""
@@ -56,15 +63,19 @@ class Works:
             grown = STEP_BYTES if grown is None else grown
             work.size += grown
             self.size += grown
-            if is_over() or self.size > self._limit:
+            if is_over() or self.size > self.limit:
                 break
         return UNFINISHED
 
     def largest(self) -> Connection | None:
         """The connection with the largest answer, if all of them are above the limit."""
-        if self.size <= self._limit:
+        if self.size <= self.limit:
             return None
         return max(self._connections, key=_size_of)
+
+    def share(self, room: Callable[[int, int], int]) -> None:
+        """Ask for the limit from now on. `room` is told the bytes of all answers under way, and of the largest."""
+        self.limit = room(self.size, max(map(_size_of, self._connections), default=0))
 
 
 def _size_of(connection: Connection) -> int:

@@ -6,13 +6,20 @@ commands        the table of commands, imported on use
 start, serve    from the flags of `kohort serve` to a running server; the same for typer
 demo, simulate  one command each
 topics          create, list, describe and delete topics
+certificates    certificates for development
+users           users with SCRAM credentials
+stable_offsets  what holds back readers of committed records
 produce         lines to records
 consume         records to lines
 groups/         `kohort groups`
+transactions/   `kohort transactions`
+acls/           `kohort acls`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
-output          tables and JSON
+confirmation    the question before something is deleted
+output          tables, JSON and YAML
+yaml_text       a JSON document as YAML
 option_objects  the commands' typer app; dataclasses as a command's options
 interrupt       Ctrl-C and SIGTERM
 """

@@ -165,6 +165,10 @@ def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, lambda cluster: [group.group_id for group in cluster.list_groups()])
 
 
+def complete_transactions(context: typer.Context, incomplete: str) -> list[str]:
+    return _complete(context, incomplete, lambda cluster: [one.transactional_id for one in cluster.list_transactions()])
+
+
 def _complete(context: typer.Context, incomplete: str, names: Callable[[Cluster], list[str]]) -> list[str]:
     address = context.params.get("bootstrap_server") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     config = context.params.get("command_config") or os.environ.get(COMMAND_CONFIG_VARIABLE)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar, get_type_hints
@@ -15,6 +16,8 @@ from typing import Any, TypeVar, get_type_hints
 import typer
 
 F = TypeVar("F", bound=Callable[..., None])
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
 class App(typer.Typer):
@@ -42,6 +45,22 @@ def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def milliseconds(flag: str, text: str) -> int:
+    """The duration of a flag: `30s`, `5m`, `1h30m`. Raises BadParameter."""
+    parts = re.findall(r"(\d+)(ms|s|m|h)", text)
+    value = sum(int(count) * UNITS_MS[unit] for count, unit in parts)
+    if "".join(map("".join, parts)) != text or not 0 < value < 10**12:
+        raise typer.BadParameter(f"{text!r} is not a duration; write 30s, 5m or 1h30m", param_hint=[flag])
+    return value
+
+
+def near_word(given: str, words: Iterable[str]) -> str | None:
+    """The word that was probably meant."""
+    lowered = {word.lower(): word for word in words}
+    near = difflib.get_close_matches(given.lower(), lowered, n=1)
+    return lowered[near[0]] if near else None
+
+
 def choice(words: Sequence[str]) -> dict[str, Any]:
     """Arguments of `typer.Option` for an option that takes one of `words`, in any case; completes them too."""
 
@@ -49,9 +68,9 @@ def choice(words: Sequence[str]) -> dict[str, Any]:
         for word in words:
             if word.lower() == given.lower():
                 return word
-        near = difflib.get_close_matches(given.lower(), [word.lower() for word in words], n=1)
-        hint = [f"; did you mean {word}?" for word in words if [word.lower()] == near]
-        raise typer.BadParameter(f"{given!r} is not one of {', '.join(words)}{''.join(hint)}")
+        near = near_word(given, words)
+        hint = f"; did you mean {near}?" if near else ""
+        raise typer.BadParameter(f"{given!r} is not one of {', '.join(words)}{hint}")
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in words if word.lower().startswith(incomplete.lower())]

@@ -1,9 +1,9 @@
-"""Output of commands: tables for people, JSON for programs.
+"""Output of commands: tables for people, JSON and YAML for programs.
 
 A table has plain columns, two spaces apart, for cut, sort and grep. In a pipe or file it is always whole. On a terminal
 that is too narrow it leaves out columns that repeat other output, breaks headings at a hyphen and shortens long names
-in the middle; if that is still too wide, it prints a block of lines for each row. JSON keeps its field names and types
-over releases; releases may add fields.
+in the middle; if that is still too wide, it prints a block of lines for each row. JSON and YAML have the same fields.
+They keep their names and types over releases; releases may add fields.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from kohort.cli.option_objects import choice
+from kohort.cli.yaml_text import yaml_text
 
 NOTHING = "-"
 GAP = "  "
@@ -29,12 +30,17 @@ SHORTEST = 8
 class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
 
 
 Output = Annotated[
     Format,
     typer.Option(
-        "--output", "-o", metavar="table|json", help="A table for people or JSON for programs.", **choice([*Format])
+        "--output",
+        "-o",
+        metavar="table|json|yaml",
+        help="A table for people, JSON or YAML for programs.",
+        **choice([*Format]),
     ),
 ]
 
@@ -77,8 +83,9 @@ def print_table_of(items: Iterable[T], columns: Mapping[Column, Callable[[T], Ce
     print_table(list(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
-def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+def print_document(value: Any, output: Format) -> None:
+    """Print a document for programs."""
+    typer.echo(yaml_text(value) if output == Format.YAML else json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[tuple[bool, str]]:

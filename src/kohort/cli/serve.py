@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from kohort.cli.option_objects import App
 from kohort.cli.start import start
@@ -16,12 +18,27 @@ from kohort.config import SETTINGS
 
 app = App()
 
+PORT = re.compile("--p[a-z]*t")
+
+
+class ServeCommand(TyperCommand):
+    """Names `--listeners` to a user who looks for an option `--port`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # typer does not export the class of an unknown option
+            if PORT.fullmatch(getattr(error, "option_name", "")):
+                error.possibilities = ["--listeners HOST:PORT"]  # type: ignore[attr-defined]
+            raise
+
 
 @app.command(
+    cls=ServeCommand,
     epilog="Any setting, by Kafka's property name, comes from --config, from the environment "
     "(KOHORT_NUM_PARTITIONS=6), from --set, or from the flag; the later one wins. "
     "Exit codes: 0 stopped by a signal, 2 wrong usage or setting, 69 cannot listen on an address, "
-    "70 a bug, 74 the data directory or its disk failed."
+    "70 a bug, 71 no memory or threads, 74 the data directory or its disk failed.",
 )
 def serve(
     data_dir: Annotated[

@@ -1,12 +1,16 @@
-"""`kohort topics`: create, list, describe and delete topics, over the public protocol."""
+"""`kohort topics`: create, list, describe and delete topics, over the public protocol.
+
+Where an open transaction holds back readers of committed records, `describe` names it (`kohort.cli.stable_offsets`).
+"""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from kohort.cli.confirmation import confirm
 from kohort.cli.connect import (
     DEFAULT_CLUSTER,
     EXIT_CODES,
@@ -15,11 +19,23 @@ from kohort.cli.connect import (
     complain,
     complete_topics,
     connected,
-    fail,
     missing,
 )
+from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import App, pairs
-from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table, print_table_of
+from kohort.cli.output import (
+    Cell,
+    Column,
+    Format,
+    Output,
+    name,
+    number,
+    plural,
+    print_document,
+    print_table,
+    print_table_of,
+)
+from kohort.cli.stable_offsets import StableEnd, document_of, stable_ends
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
@@ -70,9 +86,9 @@ def list_topics(
     with connected(where) as cluster:
         topics = list(cluster.topics(internal=internal).values())
     rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
-    if output == Format.JSON:
+    if output != Format.TABLE:
         names = ("topic", "partitions", "replication_factor", "internal")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_document([dict(zip(names, row, strict=True)) for row in rows], output)
         return
     print_table([name("TOPIC"), number("PARTITIONS"), number("REPLICATION-FACTOR")], [row[:3] for row in rows])
 
@@ -90,14 +106,14 @@ def describe(
     with connected(where) as cluster:
         asked = cluster.topics(names or None)
         topics = [topic for topic in asked.values() if not topic.error]
-        described = _described(cluster, topics)
-    if output == Format.JSON:
-        print_json(described)
+        described, stable = _described(cluster, topics)
+    if output != Format.TABLE:
+        print_document(described, output)
     else:
         for index, description in enumerate(described):
             if index:
                 typer.echo("")
-            _print_topic(description)
+            _print_topic(description, [end for end in stable.values() if end.topic == description["topic"]])
     for topic in asked.values():
         if topic.error:
             complain(missing(topic))
@@ -111,18 +127,17 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Delete topics and their records. Asks first on a terminal."""
-    if not yes and sys.stdin.isatty():
-        what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
-        if not typer.confirm(f"Delete {what} and all records?"):
-            fail("nothing was deleted")
+    """Delete topics and their records. Asks first; without a terminal it needs --yes."""
+    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
+    confirm(f"Delete {what} and all records?", yes=yes, declined="nothing was deleted")
     failed = False
     with connected(where) as cluster:
         for topic in dict.fromkeys(names):
             try:
                 cluster.delete_topic(topic)
             except ServerError as error:
-                complain(error.message)
+                unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                complain(f"topic {topic} does not exist" if unknown else error.message)
                 failed = True
             else:
                 typer.echo(f"deleted topic {topic}")
@@ -130,22 +145,24 @@ def delete(
         raise typer.Exit(FAILED)
 
 
-def _described(cluster: Cluster, topics: list[Topic]) -> list[dict[str, Any]]:
+def _described(cluster: Cluster, topics: list[Topic]) -> tuple[list[dict[str, Any]], dict[TopicPartition, StableEnd]]:
     led = [(part.topic, part.index) for topic in topics for part in topic.partitions if part.leader != NO_LEADER]
     earliest = cluster.offsets(led, "earliest")
     latest = cluster.offsets(led, "latest")
+    stable = stable_ends(cluster, latest)
     configs = _configs(cluster, topics)
-    return [
+    described = [
         {
             "topic": topic.name,
             "topic_id": topic.topic_id.hex() if topic.topic_id is not None else None,
             "internal": topic.internal,
             "replication_factor": topic.replication_factor,
             "configs": {entry.name: entry.value for entry in configs.get(topic.name, ()) if entry.set_on_topic},
-            "partitions": [_partition(partition, earliest, latest) for partition in topic.partitions],
+            "partitions": [_partition(partition, earliest, latest, stable) for partition in topic.partitions],
         }
         for topic in topics
     ]
+    return described, stable
 
 
 def _configs(cluster: Cluster, topics: list[Topic]) -> dict[str, tuple[ConfigEntry, ...]]:
@@ -160,7 +177,10 @@ def _configs(cluster: Cluster, topics: list[Topic]) -> dict[str, tuple[ConfigEnt
 
 
 def _partition(
-    partition: Partition, earliest: dict[TopicPartition, int], latest: dict[TopicPartition, int]
+    partition: Partition,
+    earliest: dict[TopicPartition, int],
+    latest: dict[TopicPartition, int],
+    stable: dict[TopicPartition, StableEnd],
 ) -> dict[str, Any]:
     key = (partition.topic, partition.index)
     return {
@@ -170,10 +190,11 @@ def _partition(
         "isr": list(partition.isr),
         "earliest_offset": earliest.get(key),
         "latest_offset": latest.get(key),
+        **document_of(stable.get(key), latest.get(key)),
     }
 
 
-def _print_topic(topic: dict[str, Any]) -> None:
+def _print_topic(topic: dict[str, Any], stable: list[StableEnd]) -> None:
     partitions = topic["partitions"]
     title = (
         f"{topic['topic']}: {plural(len(partitions), 'partition')}, replication factor {topic['replication_factor']}"
@@ -181,14 +202,15 @@ def _print_topic(topic: dict[str, Any]) -> None:
     typer.secho(f"{title}, internal" if topic["internal"] else title, bold=True)
     for key, value in topic["configs"].items():
         typer.echo(f"  {key}={'(hidden)' if value is None else value}")
-    print_table_of(
-        partitions,
-        {
-            number("PARTITION"): lambda row: row["partition"],
-            number("LEADER"): lambda row: row["leader"],
-            name("REPLICAS"): lambda row: ",".join(map(str, row["replicas"])),
-            name("ISR"): lambda row: ",".join(map(str, row["isr"])),
-            number("EARLIEST-OFFSET"): lambda row: row["earliest_offset"],
-            number("LATEST-OFFSET"): lambda row: row["latest_offset"],
-        },
-    )
+    columns: dict[Column, Callable[[dict[str, Any]], Cell]] = {
+        number("PARTITION"): lambda row: row["partition"],
+        number("LEADER"): lambda row: row["leader"],
+        name("REPLICAS"): lambda row: ",".join(map(str, row["replicas"])),
+        name("ISR"): lambda row: ",".join(map(str, row["isr"])),
+        number("EARLIEST-OFFSET"): lambda row: row["earliest_offset"],
+        number("LATEST-OFFSET"): lambda row: row["latest_offset"],
+    }
+    if stable:
+        columns[number("LAST-STABLE-OFFSET")] = lambda row: row["last_stable_offset"]
+    print_table_of(partitions, columns)
+    show(Line(end.line) for end in stable)

@@ -9,8 +9,10 @@ concurrency/    threads and event loops side by side
 consumer/       GroupConsumer, BlockingGroupConsumer
 coordination/   Coordinator, leader election, work sharding
 membership/     one member of a group, without IO; its driver
+outbox/         a database transaction and Kafka records, atomically
 records/        records in and out
 security/       TLS and SASL in Kafka's property names
+transactions/   a transactional producer; a prepared transaction that another process ends
 wire/           connections, and the way to the right broker
 backoff         pauses between attempts
 cluster         Cluster: the blocking client that has a method for each call

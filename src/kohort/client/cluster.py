@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Self
 
-from kohort.client.admin import configs, explanations, groups, topics
+from kohort.client.admin import acls, configs, explanations, groups, open_transactions, topics, transactions, users
+from kohort.client.admin.acls import AclBinding, AclFilter
 from kohort.client.admin.configs import ConfigEntry, ResourceType
 from kohort.client.admin.explanations import GroupExplanation
 from kohort.client.admin.groups import Committed, Committer, GroupDescription, ListedGroup
+from kohort.client.admin.open_transactions import ActiveProducer, OpenTransaction
+from kohort.client.admin.transactions import ListedTransaction, TransactionDescription, TransactionFilter
+from kohort.client.admin.users import ScramUser
 from kohort.client.coordination import token_topic
 from kohort.client.errors import error_code
 from kohort.client.metadata import Node, Topic, TopicPartition
@@ -33,8 +37,10 @@ from kohort.client.records.partition_leaders import (
 from kohort.client.security.security import Security
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import Router, Timing
+from kohort.security.scram import DEFAULT_ITERATIONS
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
 Moment = int | Literal["earliest", "latest", "max-timestamp"]
 """Milliseconds since 1970, or an end of the log."""
@@ -151,6 +157,25 @@ class Cluster:
         """The settings of topics, by topic, in order of their names; defaults included."""
         return configs.describe_configs(self._router, ResourceType.TOPIC, names)
 
+    # -- ACLs
+
+    def acls(self, wanted: AclFilter | None = None) -> tuple[AclBinding, ...]:
+        """The ACLs that a filter selects; all by default. Raises ServerError: SECURITY_DISABLED."""
+        return acls.list_acls(self._router, wanted or AclFilter())
+
+    def create_acls(self, bindings: Sequence[AclBinding]) -> None:
+        """Create ACLs. One that exists is no error. Raises ServerError: SECURITY_DISABLED, INVALID_REQUEST."""
+        acls.create_acls(self._router, bindings)
+
+    def delete_acls(self, wanted: AclFilter) -> tuple[AclBinding, ...]:
+        """Delete the ACLs that a filter selects, and return them. Raises ServerError: SECURITY_DISABLED."""
+        return acls.delete_acls(self._router, wanted)
+
+    def describe_broker_configs(self, node_id: int) -> tuple[ConfigEntry, ...]:
+        """The settings of a broker."""
+        [found] = configs.describe_configs(self._router, ResourceType.BROKER, (str(node_id),)).values()
+        return found
+
     # -- records
 
     def offsets(
@@ -219,7 +244,7 @@ class Cluster:
         """The next fencing token of a key: 1, 2, 3, …; larger than all earlier tokens of this key.
 
         The tokens are in a compacted topic of one partition, which is created if it is missing, and are written in
-        transactions (Kafka 0.11 and later; kohort has no transactions yet, and its generations serve as tokens).
+        transactions (Kafka 0.11 and later). kohort needs no such topic: its generations serve as tokens.
         Raises `token_topic.Overtaken` if another process has begun to take a token of this key meanwhile, and
         ServerError.
         """
@@ -257,7 +282,8 @@ class Cluster:
     def explain_group(self, group_id: str, *, last: int = 20) -> GroupExplanation:
         """The newest stories of a group's rebalances, and the members that the rebalance under way waits for.
 
-        Raises NoJournal if the group's coordinator keeps no journal: only kohort does.
+        Raises NoJournal if the group's coordinator shows no journal: only kohort keeps one, for users who may
+        DESCRIBE the cluster.
         """
         return explanations.explain_group(self._router, group_id, last)
 
@@ -313,6 +339,114 @@ class Cluster:
         `classic` protocol stays in the group. Nothing happens if there is no such member.
         """
         groups.leave_as(self._router, group_id, member, classic=classic)
+
+    # -- transactions
+
+    def list_transactions(
+        self,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        *,
+        longer_than_ms: int = transactions.ANY,
+        pattern: str | None = None,
+    ) -> list[ListedTransaction]:
+        """The transactional ids of all brokers, in order; if filters are given, only those that fit all of them.
+
+        `longer_than_ms` (Kafka 3.8 and later): the transaction began before this time; ids without a transaction fit
+        too, so combine it with `states`. `pattern` (Kafka 4.1 and later): a regular expression of RE2 for the whole id.
+        Raises UnsupportedVersion, ServerError (INVALID_REGULAR_EXPRESSION).
+        """
+        wanted = TransactionFilter(tuple(states), tuple(producer_ids), longer_than_ms, pattern)
+        return transactions.list_transactions(self._router, wanted)
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str], *, aborts: int = 0
+    ) -> dict[str, TransactionDescription]:
+        """Transactions by transactional id; leaves out ids that their coordinators do not know.
+
+        `aborts`: how many of the newest journal entries of each id are wanted, about transactions that were fenced or
+        timed out; only kohort has them. Raises UnsupportedVersion (Kafka 3.0 and later describe transactions),
+        ServerError.
+        """
+        return transactions.describe_transactions(self._router, transactional_ids, aborts)
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        """The producers that partitions know, in order of their ids. Raises UnsupportedVersion (Kafka 2.8 and later
+        describe producers), ServerError."""
+        return open_transactions.describe_producers(self._router, partitions)
+
+    def open_transactions(
+        self, partitions: Iterable[TopicPartition], *, with_ids: bool = True
+    ) -> list[OpenTransaction]:
+        """The transactions that are open in these partitions, in order of topic, partition and first offset.
+
+        The first transaction of a partition is the one for which readers of committed records wait. `with_ids` asks
+        all brokers for the transactional ids. Raises UnsupportedVersion, ServerError.
+        """
+        found = open_transactions.open_transactions(self._router, partitions)
+        if not with_ids:
+            return found
+        ids = open_transactions.transactional_ids(self._router, (one.producer_id for one in found))
+        return open_transactions.named(found, ids)
+
+    def hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, idle_for_ms: int | None = 900_000
+    ) -> list[OpenTransaction]:
+        """The transactions of these partitions that nobody will end: their coordinators do not have them.
+
+        A transaction whose newest batch is younger than `idle_for_ms` by this machine's clock is left out, so that
+        fewer have to be looked up. The default is the longest time-out that brokers allow by default. None looks up
+        all.
+        """
+        found = open_transactions.open_transactions(self._router, partitions)
+        if idle_for_ms is not None:
+            found = open_transactions.idle(found, idle_for_ms)
+        return open_transactions.hanging(self._router, found)
+
+    def abort_in_partition(self, transaction: OpenTransaction) -> None:
+        """Abort a hanging transaction: write its abort marker into the partition.
+
+        The coordinator takes no part, so do this only with what `hanging_transactions` returns; else a coordinator may
+        commit the transaction's other partitions. Raises ServerError: INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED if the partition has a newer epoch, CLUSTER_AUTHORIZATION_FAILED.
+        """
+        open_transactions.abort_in_partition(self._router, transaction)
+
+    def fence_producer(self, transactional_id: str, *, timeout_ms: int = 60_000) -> tuple[int, int]:
+        """Abort the open transaction of a transactional id, and fence its producer: InitProducerId.
+
+        Returns when the transaction has ended; an outcome that was decided before stays. The coordinator creates an id
+        that it does not know. `timeout_ms` becomes the id's transaction time-out, until a producer sets its own.
+        Returns the new producer id and epoch. Raises ServerError: INVALID_TRANSACTION_TIMEOUT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+        """
+        return transactions.fence_producer(self._router, transactional_id, timeout_ms)
+
+    # -- users
+
+    def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
+        """Users with SCRAM credentials, by name; with `names`, those of them that exist. Raises UnsupportedVersion
+        (Kafka 2.7 and later), ServerError."""
+        return users.scram_users(self._router, names)
+
+    def add_scram_user(
+        self, name: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = DEFAULT_ITERATIONS
+    ) -> None:
+        """Give a user a password for a mechanism, a new one or in place of the former. It is hashed here and not sent.
+
+        Raises KeyError for another mechanism than SCRAM-SHA-256 and SCRAM-SHA-512, ServerError.
+        """
+        users.alter(self._router, users.addition(name, password, mechanism, iterations))
+
+    def alter_scram_users(self, request: AlterUserScramCredentialsRequest) -> None:
+        """Send a request that `kohort.client.admin.users` has made. Raises ServerError."""
+        users.alter(self._router, request)
+
+    def delete_scram_user(self, name: str, *, mechanism: str = "SCRAM-SHA-512") -> None:
+        """Delete a user's credential. Raises ServerError (RESOURCE_NOT_FOUND)."""
+        users.alter(self._router, users.deletion(name, mechanism))
 
 
 def _committed(offsets: Mapping[TopicPartition, int | Committed]) -> dict[TopicPartition, Committed]:

@@ -7,14 +7,16 @@ settings       the table: name, default, meaning, bounds
 compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
 memory         the limits that follow from memory.max.bytes
 checks         what must hold between several settings
+parsing        one setting: its text to its value, its bounds
 dynamic        settings that change at run time
 addresses      addresses of listeners
+listeners      listeners: names, protocols, addresses
 sources        settings from text: files, environment, flags
 """
 
 from __future__ import annotations
 
-from kohort.config.addresses import Address, addresses
+from kohort.config.addresses import ANYWHERE, PLAINTEXT, Address, addresses, spelled_out
 from kohort.config.checks import (
     BOUNDED,
     GROUP_PROTOCOLS,
@@ -22,37 +24,63 @@ from kohort.config.checks import (
     assignor_names,
     check,
     consumer_bounds,
+    is_everybody_anonymous,
+    super_users_of,
     with_values,
 )
 from kohort.config.compatibility import KAFKA, Deviations, preset
 from kohort.config.dynamic import DYNAMIC, with_dynamic
+from kohort.config.listeners import (
+    OF_LISTENERS,
+    PREFIX,
+    Listener,
+    listeners_of,
+    mechanisms_at,
+    plain_users,
+    value_at,
+)
 from kohort.config.memory import share_memory
-from kohort.config.settings import ALIASES, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
-from kohort.config.sources import load, parse_value
+from kohort.config.parsing import check_type, parse_value
+from kohort.config.settings import ALIASES, AUTHORIZER, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
+from kohort.config.sources import load
 
 __all__ = [
     "ALIASES",
+    "ANYWHERE",
+    "AUTHORIZER",
     "BOUNDED",
     "DYNAMIC",
     "GROUP_PROTOCOLS",
     "INT_MAX",
     "KAFKA",
     "LONG_MAX",
+    "OF_LISTENERS",
     "OF_PACKAGES",
+    "PLAINTEXT",
+    "PREFIX",
     "SETTINGS",
     "Address",
     "Config",
     "ConfigError",
     "Deviations",
+    "Listener",
     "addresses",
     "assignor_names",
     "check",
+    "check_type",
     "consumer_bounds",
+    "is_everybody_anonymous",
+    "listeners_of",
     "load",
+    "mechanisms_at",
     "parse_value",
+    "plain_users",
     "preset",
     "property_name",
     "share_memory",
+    "spelled_out",
+    "super_users_of",
+    "value_at",
     "with_dynamic",
     "with_values",
 ]

@@ -1,11 +1,17 @@
-"""Addresses of listeners, HOST:PORT."""
+"""Addresses of listeners: HOST:PORT, or NAME://HOST:PORT for a listener with a name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kohort.config.settings import ConfigError
+
+PLAINTEXT = "PLAINTEXT"
+"""The name of a listener without a name, and the protocol without TLS and SASL."""
+ANYWHERE = ("", "0.0.0.0", "::")
+"""Hosts that stand for all addresses of the machine."""
 
 
 class Address(NamedTuple):
@@ -20,41 +26,57 @@ class Address(NamedTuple):
         return host if self.port < 0 else f"{host}:{self.port}"
 
 
-def addresses(name: str, text: str) -> list[Address]:
-    """The addresses of a comma separated list; `name` is the setting that an error blames.
+def addresses(setting: str, text: str) -> list[tuple[str, Address]]:
+    """The names and addresses of a comma separated list; `setting` is the one that an error names.
 
-    Also takes Kafka's notation PLAINTEXT://HOST:PORT; CONTROLLER://… is skipped."""
+    CONTROLLER://… is skipped, because kohort has no controllers of their own."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        protocol, slashes, rest = part.rpartition("://")
-        if protocol == "CONTROLLER":
+        name, _, rest = part.rpartition("://")
+        name = name.strip().upper() or PLAINTEXT
+        if name == "CONTROLLER":
             continue
-        if slashes and protocol != "PLAINTEXT":
-            raise ConfigError(f"{name} is {part!r}; kohort speaks PLAINTEXT only, no TLS or SASL yet")
+        if not re.fullmatch(r"[A-Z0-9][A-Z0-9_.-]*", name):
+            raise ConfigError(f"{setting} is {part!r}; the name of a listener has letters, digits, hyphens and periods")
         match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/\s]*))(?::(\d{1,5}))?", rest)
         port = int(match[3] or -1) if match else -1
-        if match is None or port > 65535 or (port < 0 and name != "advertised.listeners"):
-            raise ConfigError(f"{name} is {part!r}; it takes HOST:PORT, or [ADDRESS]:PORT for IPv6")
+        if match is None or port > 65535 or (port < 0 and setting != "advertised.listeners"):
+            raise ConfigError(f"{setting} is {part!r}; it takes HOST:PORT, or [ADDRESS]:PORT for IPv6")
         host = match[1] or match[2] or ""
-        if name == "advertised.listeners" and host in ("", "*", "0.0.0.0", "::"):
-            raise ConfigError(f"{name} is {part!r}; clients need a host name or address that leads to this machine")
-        found.append(Address("" if host == "*" else host, port))
+        if setting == "advertised.listeners" and host in (*ANYWHERE, "*"):
+            raise ConfigError(f"{setting} is {part!r}; clients need a host name or address that leads to this machine")
+        found.append((name, Address("" if host == "*" else host, port)))
     return found
 
 
-def one_each(brokers: int, name: str, text: str) -> list[Address]:
-    """One address for each broker. A single address means consecutive ports."""
-    found = addresses(name, text)
-    if not found and name == "advertised.listeners":
-        return []
+def one_each(brokers: int, setting: str, text: str) -> dict[str, list[Address]]:
+    """For each listener by its name, one address for each broker. A single address means consecutive ports."""
+    by_name: dict[str, list[Address]] = {}
+    for name, address in addresses(setting, text):
+        by_name.setdefault(name, []).append(address)
+    each = {name: _one_each(brokers, setting, text, found) for name, found in by_name.items()}
+    real = [address for found in each.values() for address in found if address.port > 0]
+    if setting == "listeners" and len(set(real)) < len(real):
+        raise ConfigError(f"{setting} is {text!r}; it names an address twice")
+    return each
+
+
+def _one_each(brokers: int, setting: str, text: str, found: list[Address]) -> list[Address]:
     if len(found) == 1 and brokers > 1:
         host, port = found[0]
         if port + brokers - 1 > 65535:
-            raise ConfigError(f"{name} is {text!r}; there are no {brokers} consecutive ports from there on")
+            raise ConfigError(f"{setting} is {text!r}; there are no {brokers} consecutive ports from there on")
         return [Address(host, port + index if port > 0 else port) for index in range(brokers)]
     if len(found) != brokers:
-        raise ConfigError(f"{name} names {len(found)} addresses, but brokers is {brokers}; they must agree")
+        raise ConfigError(f"{setting} names {len(found)} addresses, but brokers is {brokers}; they must agree")
     real = [address for address in found if address.port > 0]
     if len(set(real)) < len(real):
-        raise ConfigError(f"{name} is {text!r}; it names an address twice")
+        raise ConfigError(f"{setting} is {text!r}; it names an address twice")
     return found
+
+
+def spelled_out(by_name: Iterable[tuple[str, Iterable[Address]]]) -> str:
+    """The text that `addresses` reads; the name PLAINTEXT is left out."""
+    return ",".join(
+        str(address) if name == PLAINTEXT else f"{name}://{address}" for name, found in by_name for address in found
+    )

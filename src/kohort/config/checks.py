@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kohort.config.addresses import one_each
+from kohort.config.addresses import spelled_out
 from kohort.config.compatibility import KAFKA, STRICT
+from kohort.config.listeners import listeners_of, value_at
 from kohort.config.memory import check_memory
-from kohort.config.settings import SETTINGS, Config, ConfigError, property_name
+from kohort.config.parsing import check_bounds
+from kohort.config.settings import AUTHORIZER, SETTINGS, Config, ConfigError, property_name
 
 GROUP_PROTOCOLS = frozenset(("classic", "consumer", "share", "streams"))
 
@@ -19,6 +21,7 @@ def check(config: Config) -> Config:
         check_bounds(name, getattr(config, setting.name))
     _check_compatibility(config)
     check_memory(config)
+    _check_authorization(config)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
     _check_consumer_groups(config)
@@ -30,14 +33,47 @@ def check(config: Config) -> Config:
         raise ConfigError(
             f"default.replication.factor is {config.default_replication_factor}, larger than brokers ({config.brokers})"
         )
-    listeners = one_each(config.brokers, "listeners", config.listeners)
-    advertised = one_each(config.brokers, "advertised.listeners", config.advertised_listeners)
+    listeners = listeners_of(config)
     if len(racks := config.broker_rack.split(",")) not in (1, config.brokers):
         raise ConfigError(f"broker.rack names {len(racks)} racks, but brokers is {config.brokers}; they must agree")
     return replace(
         config,
-        listeners=",".join(map(str, listeners)),
-        advertised_listeners=",".join(map(str, advertised)),
+        listeners=spelled_out((listener.name, listener.addresses) for listener in listeners),
+        advertised_listeners=spelled_out((listener.name, listener.advertised or ()) for listener in listeners),
+    )
+
+
+def super_users_of(config: Config) -> tuple[str, ...]:
+    """The principals of super.users. Raises ConfigError."""
+    users = tuple(user.strip() for user in config.super_users.split(";") if user.strip())
+    for user in users:
+        kind, colon, _ = user.partition(":")
+        if not colon or not kind:
+            raise ConfigError(f"super.users names {user!r}; it takes principals such as User:{user.strip(':')}")
+    return users
+
+
+def _check_authorization(config: Config) -> None:
+    users = super_users_of(config)
+    if config.authorizer_class_name:
+        return
+    for name, given in (
+        ("super.users", users),
+        ("allow.everyone.if.no.acl.found", config.allow_everyone_if_no_acl_found),
+    ):
+        if given:
+            raise ConfigError(f"{name} is given, but no authorizer: set authorizer.class.name={AUTHORIZER} too")
+
+
+def is_everybody_anonymous(config: Config) -> bool:
+    """Whether ACLs are on, and every client is User:ANONYMOUS, who is no super user."""
+    return (
+        bool(config.authorizer_class_name)
+        and "User:ANONYMOUS" not in super_users_of(config)
+        and not any(
+            listener.is_sasl or (listener.is_tls and value_at(config, listener.name, "ssl.client.auth") != "none")
+            for listener in listeners_of(config)
+        )
     )
 
 
@@ -113,13 +149,3 @@ def _check_consumer_groups(config: Config) -> None:
 def with_values(config: Config, **values: Any) -> Config:
     """A copy with some attributes replaced, checked."""
     return check(replace(config, **values))
-
-
-def check_bounds(name: str, value: Any) -> None:
-    meta = SETTINGS[name].metadata
-    if meta["low"] is not None and not value >= meta["low"]:
-        raise ConfigError(f"{name} is {value}; the least is {meta['low']}")
-    if meta["high"] is not None and not value <= meta["high"]:
-        raise ConfigError(f"{name} is {value}; the most is {meta['high']}")
-    if meta["one_of"] and value not in meta["one_of"]:
-        raise ConfigError(f"{name} is {value!r}; it takes one of {', '.join(meta['one_of'])}")

@@ -29,11 +29,15 @@ class Deviations(msgspec.Struct, frozen=True):
     first_epoch: bool = True
     former_group: bool = True
     full_group: bool = True
+    instant_aborts: bool = True
     join_acknowledges: bool = True
+    lost_to_timeout: bool = True
     new_member_commits: bool = True
     no_member_id: bool = True
     negative_timeout: bool = True
     numbers_go_on: bool = True
+    older_end: bool = True
+    pending_alone: bool = True
     pending_leaves: bool = True
     pending_static: bool = True
     refused_join_founds: bool = True
@@ -42,11 +46,16 @@ class Deviations(msgspec.Struct, frozen=True):
     stale_commit: bool = True
     stale_epoch: bool = True
     static_rejoin: bool = True
+    subscribed_in_rebalance: bool = True
     swept_while_joining: bool = True
     unreadable_join: bool = True
     vanished_connection: bool = True
+    vote_tie: bool = True
     who_assigned: bool = True
+    zombie_init: bool = True
     # -- outside of groups
+    any_broker: bool = True
+    """The configs of a broker are described and changed through any broker."""
     early_fetches: bool = True
     """A waiting Fetch is answered early if another request is queued behind it."""
     instant_topics: bool = True
@@ -56,9 +65,18 @@ class Deviations(msgspec.Struct, frozen=True):
     soon_again: bool = True
     """Members that wait for partitions are asked to heartbeat sooner than the interval; groups other
     than those of consumers and of Connect do not wait for the initial rebalance delay, and have shorter sessions."""
+    upgrade_advice: bool = True
+    """The message of a refused upgrade also names the setting or the member at fault."""
 
 
-OF_NO_GROUP = ("early_fetches", "instant_topics", "extensions", "soon_again")
+OF_NO_GROUP = (
+    "any_broker",
+    "early_fetches",
+    "instant_topics",
+    "extensions",
+    "soon_again",
+    "upgrade_advice",
+)
 """Deviations that are no rows with an id."""
 
 DEVIATIONS = {

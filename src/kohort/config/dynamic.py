@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kohort.config.parsing import parse_value
 from kohort.config.settings import SETTINGS, Config, ConfigError
-from kohort.config.sources import parse_value
 
 DYNAMIC = frozenset(
     (

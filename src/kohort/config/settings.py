@@ -15,14 +15,25 @@ INT_MAX = 2_147_483_647
 LONG_MAX = 9_223_372_036_854_775_807
 
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
 class ConfigError(ValueError):
     """A setting has an unknown name or a bad value; the message names it and says what is allowed."""
 
 
 def _setting(
-    default: Any, doc: str, *, low: int | None = None, high: int | None = None, one_of: tuple[str, ...] = ()
+    default: Any,
+    doc: str,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    one_of: tuple[str, ...] = (),
+    secret: bool = False,
 ) -> Any:
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "one_of": one_of})
+    """`secret`: the value is in no repr, log or answer."""
+    metadata = {"doc": doc, "low": low, "high": high, "one_of": one_of, "secret": secret}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +44,68 @@ class Config:
     listeners: str = _setting(
         "127.0.0.1:9092",
         "HOST:PORT of each broker, comma separated; port 0 picks a free one. A single one for several brokers stands "
-        "for consecutive ports",
+        "for consecutive ports. NAME://HOST:PORT gives a broker several listeners, each with a name",
+    )
+    listener_security_protocol_map: str = _setting(
+        "",
+        "NAME:PROTOCOL of each listener, comma separated; a listener whose name is a protocol has that protocol",
     )
     advertised_listeners: str = _setting(
         "",
-        "HOST:PORT that clients get, one per broker; HOST alone keeps the listener's port. Empty: the listeners",
+        "HOST:PORT that clients get, one per broker; HOST alone keeps the listener's port. Empty: the listeners. "
+        "With NAME://HOST:PORT, the clients of each listener get the addresses of that listener",
+    )
+    allow_insecure_listeners: bool = _setting(
+        False, "Listen without TLS and SASL on addresses that other machines reach"
+    )
+
+    # -- TLS; listener.name.NAME. before the name of a setting sets it for that listener alone
+    ssl_keystore_location: str = _setting("", "File of the server's certificate, its chain and key: PEM or PKCS12")
+    ssl_keystore_type: str = _setting("", "Read without effect: the file's first bytes say whether it is PEM or PKCS12")
+    ssl_keystore_password: str = _setting("", "Password of the PKCS12 file, or of the key in a PEM file", secret=True)
+    ssl_key_password: str = _setting("", "Password of the key, if it is not that of the key store", secret=True)
+    ssl_keystore_certificate_chain: str = _setting("", "The certificate and its chain as PEM text, instead of a file")
+    ssl_keystore_key: str = _setting("", "The key as PEM text, beside ssl.keystore.certificate.chain", secret=True)
+    ssl_truststore_location: str = _setting("", "File of the authorities that sign clients' certificates")
+    ssl_truststore_type: str = _setting("", "Read without effect, as ssl.keystore.type")
+    ssl_truststore_password: str = _setting("", "Password of a PKCS12 file of authorities", secret=True)
+    ssl_truststore_certificates: str = _setting("", "The authorities as PEM text, instead of a file")
+    ssl_client_auth: str = _setting(
+        "none",
+        "Whether clients need a certificate; it names the principal of a client without SASL",
+        one_of=("none", "requested", "required"),
+    )
+    ssl_enabled_protocols: str = _setting("TLSv1.2,TLSv1.3", "Versions of TLS, comma separated")
+    ssl_principal_mapping_rules: str = _setting(
+        "DEFAULT",
+        "RULE:PATTERN/REPLACEMENT/[L|U] and DEFAULT, comma separated: the first pattern that matches the whole name of "
+        "a client's certificate makes it the principal's name",
+    )
+    ssl_allow_dn_changes: bool = _setting(False, "A renewed certificate may have another subject")
+    ssl_allow_san_changes: bool = _setting(False, "A renewed certificate may lack alternative names of the former one")
+    ssl_handshake_timeout_ms: int = _setting(10_000, "Longest time of a TLS handshake", low=1, high=INT_MAX)
+
+    # -- SASL; these settings, too, may be set for a single listener
+    sasl_enabled_mechanisms: str = _setting(
+        "SCRAM-SHA-512",
+        "Mechanisms of listeners with SASL, comma separated: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. SCRAM's users are "
+        "made by `kohort users add`; PLAIN knows them too, and those of listener.name.NAME.plain.sasl.jaas.config",
+    )
+    sasl_server_max_receive_size: int = _setting(
+        524_288, "Largest request of a client that has not authenticated", low=1_024, high=16_777_216
+    )
+    sasl_authentication_timeout_ms: int = _setting(
+        10_000, "Longest time from the connection to the authentication", low=1, high=INT_MAX
+    )
+    connections_max_reauth_ms: int = _setting(
+        0,
+        "A client must authenticate again within this time; then its requests close its connection. 0: never. Also for "
+        "one mechanism: listener.name.NAME.MECHANISM.connections.max.reauth.ms",
+        low=0,
+        high=LONG_MAX,
+    )
+    connection_failed_authentication_delay_ms: int = _setting(
+        100, "The answer to a failed authentication is delayed by this time", low=0, high=10_000
     )
     brokers: int = _setting(1, "Brokers that this process presents; one listener each", low=1, high=64)
     broker_id: int = _setting(1, "Id of the first broker; the others count up from it", low=0, high=INT_MAX)
@@ -109,7 +177,13 @@ class Config:
     message_max_records: int = _setting(
         50_000, "Records of a batch, and of all batches of a produce request", low=1_000, high=INT_MAX
     )
-    fetch_max_bytes: int = _setting(57_671_680, "Most bytes in one answer to a fetch", low=1024, high=INT_MAX)
+    fetch_max_bytes: int = _setting(
+        4_194_304,
+        "Most bytes in one answer to a fetch, if its first batch is not larger; nobody else is answered while they are "
+        "read, some ten milliseconds for 4 MB",
+        low=1024,
+        high=INT_MAX,
+    )
     fetch_turn_max_bytes: int = _setting(
         67_108_864,
         "Most bytes in the answers to all fetches that are handled together; beyond it each gets one batch",
@@ -287,10 +361,14 @@ class Config:
     offsets_retention_minutes: int = _setting(10_080, "Offsets of an empty group are kept this long", low=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, "How often offsets are checked for expiry", low=1)
 
-    # -- the groups' journal
-    journal_enable: bool = _setting(True, "Keep the groups' journal in the topic __kohort_journal, over restarts")
-    journal_max_stories_per_group: int = _setting(50, "Stories that the journal keeps of a group", low=1, high=10_000)
-    journal_max_groups: int = _setting(10_000, "Groups that the journal remembers", low=1)
+    # -- the journal
+    journal_enable: bool = _setting(
+        True, "Keep the journal of groups and transactions in the topic __kohort_journal, over restarts"
+    )
+    journal_max_stories_per_group: int = _setting(
+        50, "Stories that the journal keeps of a group or transactional id", low=1, high=10_000
+    )
+    journal_max_groups: int = _setting(10_000, "Groups, and transactional ids, that the journal remembers", low=1)
     journal_max_bytes: int = _setting(8_388_608, "Memory for the journal's stories; a start reads no more", low=65_536)
     journal_retention_ms: int = _setting(
         2_592_000_000, "Age of the topic's oldest stories, set when it is created; -1 no limit", low=-1, high=LONG_MAX
@@ -299,8 +377,49 @@ class Config:
         1_073_741_824, "Size of the topic, set when it is created; -1 no limit", low=-1, high=LONG_MAX
     )
 
-    # -- producers
-    transaction_max_timeout_ms: int = _setting(900_000, "Longest transaction timeout a producer may ask for", low=1)
+    # -- transactions
+    transaction_version: int = _setting(
+        2,
+        "The level of the feature transaction.version: at 2, producers that support it get a new epoch with the end of "
+        "each transaction (KIP-890)",
+        low=0,
+        high=2,
+    )
+    transaction_max_timeout_ms: int = _setting(
+        900_000, "Longest transaction timeout a producer may ask for", low=1, high=INT_MAX
+    )
+    transaction_partition_verification_enable: bool = _setting(
+        True, "Refuse transactional records for a partition that their producer has not added to its transaction"
+    )
+    transaction_state_log_num_partitions: int = _setting(
+        50, "Shards of the transaction coordinator; fixed when the first client asks for it", low=1, high=10_000
+    )
+    transaction_state_log_replication_factor: int = _setting(3, "Capped at the number of brokers", low=1, high=32767)
+    transaction_state_max_bytes: int = _setting(
+        67_108_864,
+        "Memory for transactional ids and the partitions of their transactions; beyond three quarters of it, no new id "
+        "is served",
+        low=65_536,
+    )
+    transactional_id_expiration_ms: int = _setting(
+        604_800_000, "A transactional id without a transaction is forgotten after this time", low=1
+    )
+
+    # -- authorization
+    authorizer_class_name: str = _setting(
+        "",
+        "The class of Apache Kafka's authorizer turns ACLs on (docs/acls.md); empty: everybody may do everything",
+        one_of=("", AUTHORIZER),
+    )
+    super_users: str = _setting(
+        "", "Principals that may do everything, whatever the ACLs say: User:a;User:b. Needs authorizer.class.name"
+    )
+    allow_everyone_if_no_acl_found: bool = _setting(
+        False,
+        "Whether everybody may do everything with a resource that no ACL is about; as the property "
+        "allow.everyone.if.no.acl.found. Needs authorizer.class.name",
+    )
+    acls_max: int = _setting(100_000, "ACLs in all", low=1, high=INT_MAX)
 
     # -- operation
     log_level: str = _setting("info", "Least severe log lines shown", one_of=("debug", "info", "warning", "error"))
@@ -309,6 +428,9 @@ class Config:
         "Shape of the log; auto is console on a terminal, else logfmt",
         one_of=("auto", "console", "json", "logfmt"),
     )
+
+    of_listeners: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Names and texts of the settings of single listeners, listener.name.NAME.…; they may be secret."""
 
     without_effect: tuple[str, ...] = ()
     """Names of Kafka's settings that were given and that kohort accepts without doing anything."""

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kohort.config.checks import check, check_bounds
+from kohort.config.checks import check
 from kohort.config.compatibility import preset
+from kohort.config.listeners import JAAS, PREFIX
 from kohort.config.memory import share_memory
+from kohort.config.parsing import parse_value
 from kohort.config.settings import ALIASES, SETTINGS, Config, ConfigError, property_name
 from kohort.properties import read_properties
 
@@ -37,13 +40,16 @@ WITHOUT_EFFECT = r"""
     | num\.(io\.threads|network\.threads|recovery\.threads\.per\.data\.dir|replica\.alter\.log\.dirs\.threads
       |replica\.fetchers)
     | process\.roles | queued\.max\.requests | reserved\.broker\.max\.id | server\.max\.startup\.time\.ms
+    | sasl\.mechanism\.inter\.broker\.protocol | security\.inter\.broker\.protocol
+    | ssl\.(protocol|endpoint\.identification\.algorithm|secure\.random\.implementation
+      |keymanager\.algorithm|trustmanager\.algorithm)
     | socket\.(listen\.backlog\.size|receive\.buffer\.bytes|send\.buffer\.bytes) | unstable\..*
     """
 """Settings of Apache Kafka's brokers that kohort does not use (yet). A verbose regular expression."""
 
 REFUSED = (
-    r"(ssl|sasl|security|authorizer|principal|super\.users|password\.encoder|connections\.max\.reauth"
-    r"|connection\.failed\.authentication)(\.\w+)*|listener\.name\..*|allow\.everyone\.if\.no\.acl\.found"
+    r"(ssl|sasl|security|authorizer|principal|password\.encoder|connections\.max\.reauth"
+    r"|connection\.failed\.authentication)(\.\w+)*"
 )
 """Settings of security, which are refused."""
 
@@ -63,6 +69,7 @@ def load(
     """Build a Config from a file, the environment (`KOHORT_…`) and overrides; later ones win."""
     values: dict[str, Any] = {}
     without_effect: dict[str, None] = {}
+    of_listeners: dict[str, str] = {}
     for origin, texts in (
         (f" (in {file})", _read_file(file) if file is not None else {}),
         (" (in the environment)", _from_environment(os.environ if environ is None else environ)),
@@ -76,46 +83,22 @@ def load(
                     values[SETTINGS[known].name] = parse_value(known, texts[name], factor)
                 except ConfigError as error:
                     raise ConfigError(f"{error}{origin}") from None
-            elif not _accept_without_effect(name, texts[name], origin):
+            elif name.lower().startswith(PREFIX):
+                of_listeners[name.lower()] = texts[name].strip()
+            elif not _accept_without_effect(name, origin):
                 raise ConfigError(f"unknown setting {name}{origin}{_hint(name)}")
             else:
                 without_effect[name] = None
-    return check(Config(**share_memory(preset(values)), without_effect=tuple(without_effect)))
+    settings = {**share_memory(preset(values)), "of_listeners": tuple(of_listeners.items())}
+    return check(Config(**settings, without_effect=tuple(without_effect)))
 
 
-def parse_value(name: str, text: str, factor: int = 1) -> Any:
-    """The typed value of a setting's text. Raises ConfigError."""
-    setting = SETTINGS[name]
-    kind = type(setting.default)
-    value: Any
-    text = text.strip()
-    try:
-        if kind is bool:
-            value = {"true": True, "false": False}[text.lower()]
-        elif kind is int:
-            value = int(text)
-            value = value * factor if value >= 0 else value
-        elif kind is float:
-            value = float(text)
-        else:
-            # Kafka takes the words of a policy in any case.
-            value = text.lower() if text.lower() in setting.metadata["one_of"] else text
-    except (ValueError, KeyError):
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise ConfigError(f"{name} is {text!r}; it takes {wanted}") from None
-    check_bounds(name, value)
-    return value
-
-
-def _accept_without_effect(name: str, text: str, origin: str) -> bool:
-    if re.fullmatch(REFUSED, name):
-        # These values say that nothing is protected, which is true.
-        if name.startswith("security.") and text.strip() in ("PLAINTEXT", ""):
-            return True
-        raise ConfigError(f"{name}{origin} is known to Kafka, but not served by kohort yet: no TLS, SASL or ACLs")
-    if name == "listener.security.protocol.map":
+def _accept_without_effect(name: str, origin: str) -> bool:
+    if re.fullmatch(WITHOUT_EFFECT, name, re.VERBOSE) is not None:
         return True
-    return re.fullmatch(WITHOUT_EFFECT, name, re.VERBOSE) is not None
+    if re.fullmatch(REFUSED, name):
+        raise ConfigError(f"{name}{origin} is known to Kafka, but not served by kohort yet")
+    return False
 
 
 def _hint(name: str) -> str:
@@ -136,12 +119,24 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def _read_file(path: Path) -> dict[str, str]:
     try:
         if path.suffix != ".toml":
-            return {name: value.strip() for name, value in read_properties(path).items()}
-        import tomllib
+            found = {name: value.strip() for name, value in read_properties(path).items()}
+        else:
+            import tomllib
 
-        return dict(_flatten(tomllib.loads(path.read_text(encoding="utf-8")), ""))
+            found = dict(_flatten(tomllib.loads(path.read_text(encoding="utf-8")), ""))
+        mode = path.stat().st_mode
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
+    if stat.S_ISREG(mode) and mode & stat.S_IROTH and (secret := next(filter(_is_secret, found), "")):
+        raise ConfigError(f"{path} holds {secret} and all users of this machine can read it; run chmod 600 {path}")
+    return found
+
+
+def _is_secret(name: str) -> bool:
+    if name.endswith(f".{JAAS}"):
+        return True
+    known = name.split(".", 3)[-1] if name.lower().startswith(PREFIX) else name
+    return known in SETTINGS and bool(SETTINGS[known].metadata["secret"])
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:

@@ -22,6 +22,7 @@ It is pure: time, randomness and records are arguments; the broker writes the re
     assignors/     target assignments
     settings/      settings of a group
     journal/       why a group rebalanced
+    transactions/  the transaction coordinator, a machine of its own
 
 ARCHITECTURE.md says how to add a field to a group's record, and where a commit is refused.
 """

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from kohort.coordinator.classic.group import Group, Member
-from kohort.coordinator.events import Effects, JournalEntry, MemberStory, Millis, Record, Reply, Task, What
+from kohort.coordinator.events import (
+    Effects,
+    JournalEntry,
+    MemberStory,
+    Millis,
+    Record,
+    Reply,
+    TargetRecords,
+    Task,
+    What,
+)
 
 
 class Outbox:
-    __slots__ = ("holds_over", "journal", "records", "replies", "tasks")
+    __slots__ = ("holds_over", "journal", "producer", "records", "replies", "tasks")
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[Record | TargetRecords] = []
         self.replies: list[Reply] = []
         self.journal: list[JournalEntry] = []
         self.tasks: list[Task] = []
         self.holds_over: list[str] = []
+        self.producer: tuple[int, int] | None = None
 
     def emptied(self) -> Effects:
         """Return all effects and clear them. Most steps have one record and one reply only."""
@@ -24,6 +35,7 @@ class Outbox:
             tuple(self.journal) if self.journal else (),
             tuple(self.tasks) if self.tasks else (),
             tuple(self.holds_over) if self.holds_over else (),
+            producer=self.producer,
         )
         self.records.clear()
         self.replies.clear()
@@ -33,6 +45,7 @@ class Outbox:
             self.tasks.clear()
         if self.holds_over:
             self.holds_over.clear()
+        self.producer = None
         return effects
 
     def note(

@@ -92,6 +92,8 @@ class AssignmentMade(msgspec.Struct, frozen=True, gc=False):
     assignor: str
     result: Mapping[str, Assignment] | str
     """Checked (`assignors/check.py`): the assignment of each member, or why there is none."""
+    prepared: Any = None
+    """A PreparedTarget (consumer/target_work.py): the target that the result gives, and its records. None: not made."""
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -156,12 +158,24 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     value: bytes | None
     parsed: tuple[Any, Any] | None = None
     """The decoded key and value (records.py), if the writer has them."""
+    producer_id: int = -1
+    """The producer whose open transaction the record belongs to: it counts when a marker has committed it."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Record) and (self.key, self.value) == (other.key, other.value)
 
     def __hash__(self) -> int:
         return hash((self.key, self.value))
+
+
+class TargetRecords(msgspec.Struct, frozen=True, gc=False):
+    """The records of a group's target, made together: one for each member. One by one: `records.target_record`."""
+
+    group: str
+    targets: Mapping[str, frozenset[tuple[bytes, int]]]
+    """The member's partitions: topic id and number."""
+    encoded: bytes
+    """All records, encoded as in a record batch that contains only them."""
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -262,9 +276,24 @@ class AssignmentAsked(msgspec.Struct, frozen=True, gc=False):
     group_id: str
     epoch: int
     assignor: str
-    spec: GroupSpec
+    group: Any
+    """A Snapshot (consumer/target_work.py), or a GroupSpec."""
     wants_lag: bool = False
-    """The broker, which knows the ends of the logs, adds the group's lag to the spec."""
+    """The broker, which knows the ends of the logs, adds the group's lag to the topics."""
+
+    @property
+    def spec(self) -> GroupSpec:
+        """The assignor's input. It is made here: ask for it once, outside of the shard."""
+        group = self.group
+        spec: GroupSpec = group if isinstance(group, GroupSpec) else group.spec()
+        return spec
+
+    def made(self, result: Mapping[str, Assignment] | str) -> AssignmentMade:
+        """The outcome. Call this outside of the shard too."""
+        prepared = None
+        if not isinstance(result, str) and not isinstance(self.group, GroupSpec):
+            prepared = self.group.prepared(result)
+        return AssignmentMade(self.group_id, self.epoch, self.assignor, result, prepared)
 
 
 class PatternsAsked(msgspec.Struct, frozen=True, gc=False):
@@ -281,11 +310,37 @@ Task = AssignmentAsked | PatternsAsked
 ends first, the next load of the shard asks again."""
 
 
+Cause = Literal["asked", "fenced", "timed out", "loaded"]
+"""Why a transaction ends: its producer has asked; another producer has the id now; its timeout has passed; the outcome
+was decided before the shard was loaded."""
+
+
+class Ending(msgspec.Struct, frozen=True, gc=False):
+    """The outcome of a transaction is decided: write its markers, then tell the shard (`MarkersWritten`)."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    """Of the markers."""
+    committed: bool
+    places: tuple[tuple[str, int], ...]
+    """The partitions that get a marker, by topic and index, sorted."""
+    cause: Cause = "asked"
+    started: Millis = -1
+    timeout_ms: Millis = 0
+    fenced_by: Client | None = None
+    """The client that asked for the transactional id, if that fenced the producer."""
+
+
 class Effects(msgspec.Struct, frozen=True, gc=False):
-    records: tuple[Record, ...] = ()
+    records: tuple[Record | TargetRecords, ...] = ()
+    """With a `producer`, the records of its transaction."""
     replies: tuple[Reply, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
     tasks: tuple[Task, ...] = ()
     holds_over: tuple[str, ...] = ()
     """Groups whose rollout hold ended early. The broker removes the hold's configs (`HOLD`), so that it is over after a
     restart too; `GroupConfigsChanged` follows."""
+    endings: tuple[Ending, ...] = ()
+    producer: tuple[int, int] | None = None
+    """The id and the epoch of the producer in whose transaction the records are written: a batch of their own."""

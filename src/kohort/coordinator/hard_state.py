@@ -1,14 +1,17 @@
 """The hard state of a shard: the fold of its log.
 
-Only `HardState.apply(record)` changes it, live and in recovery.
+Only `HardState.apply(record)` changes it, live and in recovery. A record with a producer id belongs to an open
+transaction: it is an offset, and pending until the producer's marker.
 """
 
 from __future__ import annotations
 
 from kohort.coordinator.consumer.group import ConsumerFold
-from kohort.coordinator.events import Record
+from kohort.coordinator.events import Record, TargetRecords
+from kohort.coordinator.offsets.pending import PendingOffsets
 from kohort.coordinator.offsets.sizes import GROUP_BYTES, OFFSET_BYTES, Total, text_bytes
 from kohort.coordinator.records import OffsetRecords, Place, parse
+from kohort.wire.markers import Marker
 from kohort.wire.schemas.group_records import (
     GenerationKey,
     GroupMetadataKey,
@@ -16,6 +19,9 @@ from kohort.wire.schemas.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+
+AnyRecord = Record | OffsetRecords | TargetRecords | Marker
+"""What the fold takes: a record, or several that were made together, or a marker."""
 
 
 class HardState:
@@ -27,9 +33,11 @@ class HardState:
         self.offset_bytes: dict[str, int] = {}
         """The size of each group's offsets (offsets/sizes.py). Derived from `offsets`."""
         self.total = Total()
-        """The sum of these sizes. The shards of a server share it."""
+        """The sum of these sizes and of what is pending. The shards of a server share it."""
         self.metadata_changes = 0
         """Raised by a record that adds or removes an offset or changes its metadata."""
+        self.pending = PendingOffsets()
+        """Offsets of open transactions."""
         self.consumers = ConsumerFold()
         self.generations: dict[str, int] = {}
         """The highest generation that a group of this name ever announced; kept after the group is deleted. The last
@@ -43,19 +51,28 @@ class HardState:
     __hash__ = None  # type: ignore[assignment]
 
     def _parts(self) -> tuple[object, ...]:
-        return self.groups, self.offsets, self.offset_bytes, self.consumers, self.generations, self.forgotten
+        sizes = (self.offset_bytes, self.pending.bytes)
+        return self.groups, self.offsets, self.pending, sizes, self.consumers, self.generations, self.forgotten
 
-    def apply(self, record: Record | OffsetRecords) -> None:
-        if isinstance(record, OffsetRecords):
-            self._apply_offsets(record)
+    def has_offsets(self, group: str) -> bool:
+        """Committed or pending ones."""
+        return group in self.offsets or group in self.pending.groups
+
+    def apply(self, record: AnyRecord) -> None:
+        if not isinstance(record, Record):
+            self._apply_others(record)
             return
         parsed = record.parsed or parse(record)
         if parsed is None:
             return
         key, value = parsed
         match key:
+            case OffsetCommitKey() if record.producer_id >= 0:
+                self._apply_pending(record.producer_id, key, value)
             case OffsetCommitKey():
-                self._apply_offset(key, value)
+                if key.group in self.pending.groups:
+                    self._apply_to_pending(key, value)
+                self._apply_offset(key.group, (key.topic, key.partition), value)
             case GroupMetadataKey():
                 if value is None:
                     self.groups.pop(key.group, None)
@@ -70,30 +87,63 @@ class HardState:
             case _:
                 self.consumers.apply(key, value)
 
+    def _apply_others(self, record: OffsetRecords | TargetRecords | Marker) -> None:
+        if isinstance(record, OffsetRecords):
+            self._apply_offsets(record)
+        elif isinstance(record, TargetRecords):
+            self.consumers.apply_targets(record.group, record.targets)
+        else:
+            self._end_transaction(record)
+
+    def _apply_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:  # nobody deletes an offset in a transaction
+            self.total.bytes -= self.pending.bytes
+            self.pending.add(producer_id, key.group, (key.topic, key.partition), value)
+            self.total.bytes += self.pending.bytes
+
+    def _apply_to_pending(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        """An offset is committed or deleted where others may be pending."""
+        if value is not None:
+            self.pending.supersede(key.group, (key.topic, key.partition))
+            return
+        self.total.bytes -= self.pending.bytes
+        self.pending.drop(key.group, (key.topic, key.partition))
+        self.total.bytes += self.pending.bytes
+
+    def _end_transaction(self, marker: Marker) -> None:
+        self.total.bytes -= self.pending.bytes
+        for group, values in self.pending.end(marker.producer_id, committed=marker.committed):
+            self._count(group, values)
+            self.offsets.setdefault(group, {}).update(values)
+        self.total.bytes += self.pending.bytes
+
     def _apply_offsets(self, records: OffsetRecords) -> None:
+        if records.group in self.pending.groups:
+            for place in records.places:
+                self.pending.supersede(records.group, place)
         counted = records.counted
         if counted.at != self.metadata_changes:
-            self._count(records)
+            self._count(records.group, dict(zip(records.places, records.values, strict=True)))
             counted.at = self.metadata_changes
         self.offsets.setdefault(records.group, {}).update(zip(records.places, records.values, strict=True))
 
-    def _count(self, records: OffsetRecords) -> None:
-        offsets = self.offsets.get(records.group)
+    def _count(self, group: str, values: dict[Place, OffsetCommitValue]) -> None:
+        """Count these offsets before they replace those that are there."""
+        offsets = self.offsets.get(group)
         if offsets is None:
             offsets = {}
-            self._grow(records.group, GROUP_BYTES + text_bytes(records.group))
+            self._grow(group, GROUP_BYTES + text_bytes(group))
         growth, is_changed = 0, False
-        for place, value in dict(zip(records.places, records.values, strict=True)).items():
+        for place, value in values.items():
             former = offsets.get(place)
             if former is None or former.metadata != value.metadata:
                 is_changed = True
                 growth += text_bytes(value.metadata)
                 growth -= text_bytes(former.metadata) if former is not None else -OFFSET_BYTES
         if is_changed:
-            self._grow(records.group, growth)
+            self._grow(group, growth)
 
-    def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        group, place = key.group, (key.topic, key.partition)
+    def _apply_offset(self, group: str, place: Place, value: OffsetCommitValue | None) -> None:
         offsets = self.offsets.get(group)
         if offsets is None:
             if value is None:

@@ -33,6 +33,7 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
             _check_consumer_deadlines(running, consuming, consumers)
     sizes = {group_id: group_bytes(group_id, offsets) for group_id, offsets in hard.offsets.items()}
     assert hard.offset_bytes == sizes, f"counts bytes of offsets {hard.offset_bytes}, but {sizes}"
+    hard.pending.check()
     consuming.check()
     for topic in {topic for consumers in hard.consumers.groups.values() for topic in consumers.subscribers}:
         found = [group_id for group_id, consumers in hard.consumers.groups.items() if topic in consumers.subscribers]
@@ -129,7 +130,8 @@ def _check_phase(running: Running, group: Group) -> None:
             assert not group.members, f"{name}: empty, with members"
             assert group.protocol is None, f"{name}: empty, with a protocol"
         case Phase.PREPARING:
-            assert group.initial or group.members, f"{name}: rebalances without members"
+            waits_for_one = bool(group.pending) and not running.deviations.pending_alone
+            assert group.initial or group.members or waits_for_one, f"{name}: rebalances without members"
             waits = (
                 group.initial or group.settling or group.pending or any(m.join is None for m in group.members.values())
             )

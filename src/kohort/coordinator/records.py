@@ -89,6 +89,12 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
     return Record(encoded, _value(value, 4), (key, value))
 
 
+def pending_record(producer_id: int, group: str, topic: str, partition: int, value: OffsetCommitValue) -> Record:
+    """An offset in a producer's transaction."""
+    record = offset_record(group, topic, partition, value)
+    return Record(record.key, record.value, record.parsed, producer_id)
+
+
 class OffsetRecords(msgspec.Struct, frozen=True, gc=False):
     """The records of one commit, made together. The same records one by one: `offset_record` for each place."""
 

@@ -36,7 +36,6 @@ from kohort.coordinator.events import (
     Loaded,
     Millis,
     PatternsResolved,
-    Record,
     Reply,
     RequestAbandoned,
     ServerPaused,
@@ -44,11 +43,12 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     Unloaded,
 )
-from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.hard_state import AnyRecord, HardState
 from kohort.coordinator.invariants import check
 from kohort.coordinator.offsets.offsets import Offsets
 from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
+from kohort.coordinator.offsets.transactional import TransactionalOffsets
 from kohort.coordinator.records import OffsetRecords
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.soft_state import DEADLINES_OF_MEMBERS, Key, Running
@@ -67,6 +67,7 @@ from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kohort.wire.schemas.sync_group import SyncGroupRequest
+from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequest
 
 
 def partition_for(group_id: str, shards: int) -> int:
@@ -80,6 +81,9 @@ def partition_for(group_id: str, shards: int) -> int:
     return value % shards
 
 
+DEADLINES = 50
+"""How many deadlines are served in one step: some ten milliseconds. Thousands of members may expire in the same moment;
+the others are due at once."""
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -96,7 +100,7 @@ def while_loading(body: Any) -> ErrorCode:
 def _keeps_answers(event: Event) -> bool:
     """Commits only postpone sessions. A deadline that is reached counts when it is served: most were postponed."""
     if isinstance(event, GroupRequested):
-        return isinstance(event.body, OffsetCommitRequest)
+        return isinstance(event.body, OffsetCommitRequest | TxnOffsetCommitRequest)
     return isinstance(event, DeadlineReached)
 
 
@@ -118,6 +122,7 @@ class Shard:
         self.settings = SettingsOfGroups(config)
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
+        self._transactional = TransactionalOffsets(config, self.hard, self.running, self.settings, self._offsets)
         self.unavailable: ErrorCode = LOADING
         """The error of all requests; NONE while the shard serves them."""
         self.version = 0
@@ -133,7 +138,10 @@ class Shard:
             case GroupRequested():
                 self._request(event, now)
             case DeadlineReached():
-                while (key := self.running.deadlines.pop_due(now)) is not None:
+                for _ in range(DEADLINES):
+                    key = self.running.deadlines.pop_due(now)
+                    if key is None:
+                        break
                     self.version += 1
                     (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
             case RequestAbandoned():
@@ -173,6 +181,8 @@ class Shard:
                 consumers.unload()
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
+        if self.running.unseen and self.running.out.records:
+            self.running.unseen.clear()
         return self.running.out.emptied()
 
     def take_heartbeat(self, group_id: str, member_id: str, generation_id: int, now: Millis) -> SteadyAnswer | None:
@@ -195,6 +205,7 @@ class Shard:
     def commit_records(self, commit: RepeatedCommit, offsets: Sequence[int], now: Millis) -> OffsetRecords:
         """The records of a commit that `take_commit` accepted at this version."""
         self.consumers.holds.committed(commit.group_id, commit.request.member_id, now)
+        self.running.unseen.clear()
         return commit.records(offsets, now)
 
     def _stamped(self, answer: SteadyAnswer | None) -> SteadyAnswer | None:
@@ -202,7 +213,7 @@ class Shard:
             answer.version = self.version
         return answer
 
-    def apply(self, record: Record | OffsetRecords, timestamp: Millis) -> None:
+    def apply(self, record: AnyRecord, timestamp: Millis) -> None:
         self.hard.apply(record)
 
     def next_deadline(self) -> Millis | None:
@@ -226,6 +237,8 @@ class Shard:
             case OffsetCommitRequest():
                 self.consumers.holds.committed(event.body.group_id, event.body.member_id, now)
                 self._offsets.commit(event, now)
+            case TxnOffsetCommitRequest():
+                self._transactional.commit(event, self.consumers.topics, now)
             case ConsumerGroupHeartbeatRequest():
                 self.consumers.heartbeats.heartbeat(event, now)
             case JoinGroupRequest() if mixed is not None:
@@ -269,7 +282,7 @@ class Shard:
             group = self.running.groups.get(group_id)
             consumers = self.consumers.groups.get(group_id)
             has_members = group is not None and group.phase is not Phase.EMPTY
-            if group is None and consumers is None and group_id not in self.hard.offsets:
+            if group is None and consumers is None and not self.hard.has_offsets(group_id):
                 error = ErrorCode.GROUP_ID_NOT_FOUND
             elif has_members or (consumers is not None and consumers.members):
                 error = ErrorCode.NON_EMPTY_GROUP
@@ -286,12 +299,12 @@ class Shard:
     # -- queries
 
     def fetch_offsets(
-        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool]
+        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool], *, stable: bool = False
     ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
         """See `Offsets.fetch`."""
         if self.unavailable:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable)
-        return (yield from self._offsets.fetch(request, version, fits))
+        return (yield from self._offsets.fetch(request, version, fits, stable=stable))
 
     def fetch_fence(self, group_id: str, member_id: str, epoch: int) -> Fence:
         """Which partitions this member of a consumer group may fetch now."""
@@ -302,8 +315,8 @@ class Shard:
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         if self.unavailable:
             return undescribed(self.unavailable, group_id)
-        group = self.running.groups.get(group_id)
-        if group is None and group_id in self.hard.offsets and group_id not in self.consumers.groups:
+        group = self._seen(group_id)
+        if group is None and self.hard.has_offsets(group_id) and group_id not in self.consumers.groups:
             group = Group(group_id)
         if group is None:
             if version < 6:
@@ -338,10 +351,16 @@ class Shard:
             return described(group, self.consumers.topics, self.consumers.targets.assignor_name(group))
         if not error:
             error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
-            is_classic = group_id in self.running.groups or group_id in self.hard.offsets
+            is_classic = group_id in self.running.groups or self.hard.has_offsets(group_id)
             unknown = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
             message = unknown if group_id else None
         return undescribed_consumer_group(error, group_id, message)
+
+    def _seen(self, group_id: str) -> Group | None:
+        """The classic group, if answers show it."""
+        group = self.running.groups.get(group_id)
+        is_unseen = group is not None and group_id in self.running.unseen and group.phase is Phase.EMPTY
+        return None if is_unseen else group
 
     def rebalance_status(self, group_id: str, now: Millis) -> RebalanceStatus | None:
         """Which members are awaited, and for how long; None if the group does not exist."""
@@ -361,10 +380,14 @@ class Shard:
                     listed.append(_listed(consumers.group_id, "consumer", state, "consumer"))
         if types and "classic" not in types:
             return listed
-        for group_id in dict.fromkeys([*self.running.groups, *self.hard.offsets]):
+        for group_id in dict.fromkeys([*self.running.groups, *self.hard.offsets, *self.hard.pending.groups]):
             if group_id in self.consumers.groups:
                 continue
-            group = self.running.groups.get(group_id) or Group(group_id)
+            group = self._seen(group_id)
+            if group is None:
+                if group_id in self.running.unseen:
+                    continue
+                group = Group(group_id)
             if not states or group.phase.value.lower() in states:
                 listed.append(_listed(group_id, group.protocol_type or "", group.phase.value, "classic"))
         return listed

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kohort.config import LONG_MAX, Deviations
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
+from kohort.coordinator.classic.protocol_vote import subscribed_topics
 from kohort.coordinator.classic.responses import join_error
 from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.effects import Outbox
@@ -37,6 +38,9 @@ class Running:
         self._hard = hard
         self.deviations = deviations
         self.groups: dict[str, Group] = {}
+        self.unseen: set[str] = set()
+        """Groups that a refused commit has founded, since the last step with records. Kafka's answers show the state of
+        the last record that is committed (TimelineHashMap), so these are not listed or described yet."""
         self.deadlines: Deadlines[Key] = Deadlines()
         self.parked: dict[RequestId, tuple[str, str]] = {}
         """Parked requests: group and member."""
@@ -89,6 +93,11 @@ class Running:
         if self.deviations.numbers_go_on:
             self.out.records.append(generation_record(group_id, generation))
 
+    def generation_began(self, group: Group) -> None:
+        """Keep what decides in Kafka, during the next rebalance, which offsets cannot be deleted (O24)."""
+        if not self.deviations.subscribed_in_rebalance:
+            group.generation_topics = subscribed_topics(group)
+
     def forget_pending(self, group: Group, member_id: str) -> bool:
         if group.pending.pop(member_id, None) is None:
             return False
@@ -100,6 +109,7 @@ class Running:
         for member_id in list(group.pending):
             self.forget_pending(group, member_id)
         del self.groups[group.group_id]
+        self.unseen.discard(group.group_id)
         if group.group_id in self._hard.groups:
             if self.highest_generation(group.group_id) < group.generation_id:
                 # Written by another coordinator (a log taken over from Kafka): so far only the group's record shows it.

@@ -12,9 +12,9 @@ before the next event. The shard of the group coordinator (shard.py) is such a m
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from kohort.coordinator.events import Effects, Event, Millis, Record
+from kohort.coordinator.events import Effects, Millis
 
 
 class LogName(NamedTuple):
@@ -31,9 +31,10 @@ class StateMachine(Protocol):
     @property
     def log(self) -> LogName: ...
 
-    def step(self, event: Event, now: Millis) -> Effects: ...
+    def step(self, event: Any, now: Millis) -> Effects: ...
 
-    def apply(self, record: Record, timestamp: Millis) -> None: ...
+    def apply(self, record: Any, timestamp: Millis) -> None:
+        """`record`: a Record, or what a step's effects have instead of several."""
 
     def next_deadline(self) -> Millis | None: ...
 

@@ -2,10 +2,12 @@
 
 server            `Server`: storage, broker, turn loop and listeners, started and stopped
 serve             the process: signals, exit codes, the ready line
+stopped           one request to the broker of a stopped data directory
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
 collector         the garbage collector: collections are short
 clock             the server's time, which tests replace
 listeners         binds and listens
+security/         TLS and SASL
 connection        one TCP connection: bytes to frames, answers to bytes
 connections       all connections: their limits, and the way to the turn loop and back
 inflow            the bound on requests in memory

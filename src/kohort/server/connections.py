@@ -33,10 +33,12 @@ class Connections:
         turns: TurnLoop,
         waiting_bytes: Callable[[ConnectionId], int],
         is_ready: Callable[[ConnectionId], bool],
+        is_occupied: Callable[[ConnectionId], bool],
+        share_answers: Callable[[Callable[[int, int], int]], None],
         config_of: Callable[[int], Config],
     ) -> None:
-        """`waiting_bytes` and `is_ready` are the broker's. `config_of` gives the settings of a broker in force,
-        `config` those of the start."""
+        """`waiting_bytes`, `is_ready`, `is_occupied` and `share_answers` are the broker's. `config_of` gives the
+        settings of a broker in force, `config` those of the start."""
         self.config = config
         self._config_of = config_of
         self.clock = time.monotonic
@@ -47,10 +49,15 @@ class Connections:
         self.turns = turns
         self._waiting_bytes = waiting_bytes
         self.is_ready = is_ready
+        self._is_occupied = is_occupied
+        self._share_answers = share_answers
         self._open: dict[ConnectionId, Connection] = {}
         self._of_host: dict[str, int] = {}
+        """Connections of each host, those at the door included (security/door.py)."""
+        self._at_door = 0
         self._watched: dict[ConnectionId, Connection] = {}
         self._taken_bytes = 0
+        self.turn_bytes = 0
         self._in_turn: dict[ConnectionId, Connection] = {}
         self._in_turn_bytes = 0
         self._last_id = 0
@@ -71,7 +78,7 @@ class Connections:
     # -- in
 
     def admit(self, connection: Connection) -> bool:
-        refusal = self._refusal(connection)
+        refusal = self._refusal(connection.host, connection.broker_id)
         if refusal:
             self.log.info("connection refused", peer=connection.peer, reason=refusal)
             return False
@@ -81,28 +88,46 @@ class Connections:
         self._last_id += 1
         connection.id = ConnectionId(self._last_id)
         self._open[connection.id] = connection
-        self._of_host[connection.host] = self._of_host.get(connection.host, 0) + 1
+        self._count(connection.host)
         if self._sweep_timer is None:
             self._plan_sweep()
         return True
 
-    def _refusal(self, connection: Connection) -> str:
+    def admit_to_door(self, host: str, broker_id: int) -> str:
+        """Count a connection that has to authenticate. Returns why it is refused, or ""."""
+        refusal = self._refusal(host, broker_id)
+        if not refusal:
+            self._at_door += 1
+            self._count(host)
+        return refusal
+
+    def left_door(self, host: str) -> None:
+        self._at_door -= 1
+        self._discount(host)
+
+    def _count(self, host: str) -> None:
+        self._of_host[host] = self._of_host.get(host, 0) + 1
+
+    def _discount(self, host: str) -> None:
+        self._of_host[host] -= 1
+        if not self._of_host[host]:
+            del self._of_host[host]
+
+    def _refusal(self, host: str, broker_id: int) -> str:
         if self._closing:
             return "the server stops"
-        config = self._config_of(connection.broker_id)
-        if len(self._open) >= config.max_connections:
+        config = self._config_of(broker_id)
+        if len(self._open) + self._at_door >= config.max_connections:
             return f"{config.max_connections} connections are open (max.connections)"
-        if self._of_host.get(connection.host, 0) >= config.max_connections_per_ip:
-            return f"{self._of_host[connection.host]} connections from this address are open (max.connections.per.ip)"
+        if self._of_host.get(host, 0) >= config.max_connections_per_ip:
+            return f"{self._of_host[host]} connections from this address are open (max.connections.per.ip)"
         return ""
 
     def forget(self, connection: Connection) -> None:
         del self._open[connection.id]
         self._watched.pop(connection.id, None)
         self._in_turn.pop(connection.id, None)
-        self._of_host[connection.host] -= 1
-        if not self._of_host[connection.host]:
-            del self._of_host[connection.host]
+        self._discount(connection.host)
         self.inflow.forget(connection, connection.held_bytes)
         self.outflow.forget(connection)
 
@@ -117,10 +142,18 @@ class Connections:
     def watch(self, connection: Connection) -> None:
         self._watched[connection.id] = connection
 
+    def is_quiet(self, connection: Connection, *, after_turn: bool) -> bool:
+        """True if all requests of the connection are answered. `after_turn`: the answers of the turn under way have
+        just been sent."""
+        if connection.id in self._watched or (connection.id in self._in_turn and not after_turn):
+            return False
+        return not self._is_occupied(connection.id)
+
     def turn_began(self) -> None:
         """Frames that arrive from now on belong to the next turn."""
         self._in_turn, self._watched = self._watched, {}
         self._in_turn_bytes, self._taken_bytes = self._taken_bytes, 0
+        self.turn_bytes = 0
 
     def deliver(self, releases: Sequence[Release]) -> None:
         """A turn is durable: send its answers, in one write for each connection."""
@@ -152,7 +185,7 @@ class Connections:
                 self._watched[connection_id] = connection
         self._in_turn = {}
         self.inflow.shrank(handled)
-        self.outflow.room()
+        self._share_answers(self.outflow.room)
 
     # -- the end
 
@@ -198,6 +231,6 @@ class Connections:
                 connection.abort()
             elif silent_s > idle_s:
                 connection.close(f"idle for {silent_s:.3g} s (connections.max.idle.ms)")
-        self.outflow.room()
+        self._share_answers(self.outflow.room)
         if self._open:
             self._plan_sweep()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from kohort.config import Address
+from kohort.config import ANYWHERE, Address, ConfigError
+from kohort.config import Listener as Settings
 from kohort.server import log
 
 BACKLOG = 1024
@@ -25,18 +27,30 @@ class ListenFailed(Exception):
 
 
 class Listener:
-    """The sockets of one broker. A host name may have several addresses, which then share the port."""
+    """The sockets of one listener of one broker. A host name may have several addresses, which then share the port."""
 
-    def __init__(self, address: Address, new_connection: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        index: int,
+        broker_id: int,
+        new_connection: Callable[[], asyncio.Protocol],
+        *,
+        may_be_insecure: bool,
+    ) -> None:
+        """`index`: the broker's place among the addresses of the listener."""
         self._new_connection = new_connection
-        self._wanted = address
+        self._wanted = address = settings.addresses[index]
+        self._settings = settings
+        self._may_be_insecure = may_be_insecure
+        self.broker_id = broker_id
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
         self.bound = Address(address.host, address.port)
         """The address with the real port instead of 0."""
 
     def bind(self) -> None:
-        """Raises ListenFailed."""
+        """Raises ListenFailed, and ConfigError for an address that must not be open to the network."""
         host, port = self.bound
         try:
             found = socket.getaddrinfo(
@@ -44,6 +58,8 @@ class Listener:
             )
         except OSError as error:
             raise ListenFailed(f"cannot listen on {self._wanted}: {error.strerror}; see listeners") from None
+        if not self._may_be_insecure and self._settings.protocol == "PLAINTEXT":
+            check_secured(self._settings.name, self._wanted, [str(where[0]) for *_, where in found])
         for family, kind, protocol, _, where in sorted(set(found)):
             opened = socket.socket(family, kind, protocol)
             try:
@@ -97,20 +113,43 @@ class Listener:
         return f"{where}: {error.strerror or error}; see --listeners"
 
 
-def advertised(told: Sequence[Address], bound: Sequence[Address]) -> list[Address]:
-    """The addresses that clients get: the advertised listeners, or else those of the listeners.
+def check_secured(name: str, wanted: Address, hosts: Sequence[str]) -> None:
+    """Raises ConfigError if one of a listener's addresses is reached by other machines."""
+    if all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
+        return
+    raise ConfigError(
+        f"the listener {name} at {wanted} is reached by other machines and has neither TLS nor SASL. These "
+        "three settings give it both (docs/secure.md):\n"
+        f"  listeners=SASL_SSL://{wanted}\n"
+        "  ssl.keystore.location=/path/to/server.pem\n"
+        "  sasl.enabled.mechanisms=SCRAM-SHA-512\n"
+        "To listen without protection, in a network that you trust, set allow.insecure.listeners=true; to serve this "
+        "machine alone, listen on 127.0.0.1"
+    )
+
+
+def advertised(settings: Settings, bound: Sequence[Address]) -> list[Address] | None:
+    """The addresses that clients of a listener get: the advertised ones, or else those it listens on; None for no
+    addresses.
 
     For a listener on all addresses that is this machine's name if it can be resolved, or else 127.0.0.1."""
-    if told:
+    if settings.advertised is None:
+        return None
+    if settings.advertised:
         return [
             Address(address.host, address.port if address.port > 0 else listening.port)
-            for address, listening in zip(told, bound, strict=True)
+            for address, listening in zip(settings.advertised, bound, strict=True)
         ]
-    if not any(address.host in ("", "0.0.0.0", "::") for address in bound):
+    if not any(address.host in ANYWHERE for address in bound):
         return list(bound)
     host = _own_name()
-    log.warning("a listener is open to the network", clients_are_told=host, hint="advertised.listeners tells another")
-    return [Address(host if a.host in ("", "0.0.0.0", "::") else a.host, a.port) for a in bound]
+    log.warning(
+        "a listener is open to the network",
+        listener=settings.name,
+        clients_are_told=host,
+        hint="advertised.listeners tells another",
+    )
+    return [Address(host if a.host in ANYWHERE else a.host, a.port) for a in bound]
 
 
 def _own_name() -> str:

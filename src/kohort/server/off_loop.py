@@ -70,7 +70,7 @@ class OffLoop:
         self._made(shard, task, self._plugins.ask(task))
 
     def _made(self, shard: int, task: AssignmentAsked, result: Result) -> None:
-        self._done(shard, AssignmentMade(task.group_id, task.epoch, task.assignor, result))
+        self._done(shard, task.made(result))
 
     def _resolve(self, shard: int, task: PatternsAsked) -> None:
         self._done(shard, search(task))

@@ -1,8 +1,8 @@
 """The process of a server: signals, the ready line, the error message and the exit code.
 
-The first SIGTERM or SIGINT stops gracefully, a second one at once. An error is one line on stderr that says what
-failed, which file or address, and what to do. Only a bug shows a traceback. Exit codes are those of sysexits.h where it
-has one.
+The first SIGTERM or SIGINT stops gracefully, a second one at once. SIGHUP renews the certificates of TLS listeners. An
+error is one line on stderr that says what failed, which file or address, and what to do. Only a bug shows a traceback.
+Exit codes are those of sysexits.h where it has one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from kohort import compiled
-from kohort.config import KAFKA, Address, Config, ConfigError
+from kohort.config import KAFKA, Config, ConfigError, is_everybody_anonymous, spelled_out
 from kohort.server import log, open_files
 from kohort.server.collector import Collector
 from kohort.server.server import ListenFailed, Server, StorageError, WrongDirectory
@@ -32,6 +32,9 @@ BUG = 70
 OUT_OF_RESOURCES = 71
 STORAGE_FAILED = 74
 
+SWITCH_S = 0.001
+"""The event loop takes the interpreter's lock back several times in a turn. With Python's default, it waits 5 ms for
+another thread each time."""
 KEPT_BYTES = 64 * 1024 * 1024
 """Freed memory that the process keeps, in bytes."""
 _NO_THREAD = "can't start new thread"
@@ -45,6 +48,7 @@ def run(config: Config) -> int:
     log.configure(config.log_level, config.log_format)
     _allow_connections(config.max_connections)
     keep_freed_memory()
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(config))
 
@@ -65,6 +69,8 @@ async def _serve(config: Config) -> int:
         await server.start()
     except Exception as error:
         return _explain(error)
+    if server.has_tls and hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.renew_certificates)
     _say_ready(server)
     Collector(time.monotonic).begin()
     failed = asyncio.ensure_future(server.wait_failed())
@@ -109,12 +115,19 @@ def _say_ready(server: Server) -> None:
     config = server.config
     if config.without_effect:
         log.warning("settings without effect", names=", ".join(config.without_effect))
-    told = {} if server.advertised == server.addresses else {"clients_are_told": _listed(server.advertised)}
+    if is_everybody_anonymous(config):
+        log.warning(
+            "ACLs are on, but no listener authenticates its clients: each is User:ANONYMOUS, who is no super user",
+            hint="set a listener with SASL or ssl.client.auth (docs/secure.md), or name User:ANONYMOUS in super.users",
+        )
+    told = {}
+    if server.advertised != server.listening:
+        told["clients_are_told"] = spelled_out(server.advertised.items())
     if config.compatibility == KAFKA:
         told["compatibility"] = KAFKA
     log.info(
         "kohort is ready",
-        listeners=_listed(server.addresses),
+        listeners=spelled_out(server.listening.items()),
         **told,
         brokers=config.brokers,
         data_dir=config.data_dir or "none (in memory)",
@@ -122,10 +135,6 @@ def _say_ready(server: Server) -> None:
         runs=compiled.running(),
         took_ms=_process_age_ms(),
     )
-
-
-def _listed(addresses: list[Address]) -> str:
-    return ",".join(map(str, addresses))
 
 
 def _explain(error: Exception) -> int:

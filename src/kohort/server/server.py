@@ -13,12 +13,12 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
-from kohort.config import Address, Config, addresses, check
+from kohort.config import PLAINTEXT, Address, Config, check, listeners_of
 from kohort.server import log
 from kohort.server.assignor_plugins import serving
 from kohort.server.clock import Clock, SystemClock
@@ -31,6 +31,9 @@ from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage, StorageError, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
+if TYPE_CHECKING:
+    from kohort.server.security.entrance import Entrance
+
 FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
 
@@ -40,16 +43,19 @@ class Server:
 
     def __init__(self, config: Config, storage: Storage | None = None, clock: Clock | None = None) -> None:
         self.config = check(config)
-        self.addresses: list[Address] = []
-        """Where the brokers listen, with real ports."""
-        self.advertised: list[Address] = []
-        """The addresses that clients get."""
+        self.listening: dict[str, list[Address]] = {}
+        """Where the brokers listen, with real ports, by the name of the listener."""
+        self.advertised: dict[str, list[Address]] = {}
+        """The addresses that clients get, by the name of the listener they come by."""
         self._storage = storage
         self._clock = clock or SystemClock()
         self._broker: Broker
         self._turns: TurnLoop
         self._connections: Connections
         self._listeners: list[Listener] = []
+        self._entrance: Entrance | None = None
+        self._secured: frozenset[str] = frozenset()
+        """Names of the listeners with TLS or SASL."""
         self._failure: asyncio.Future[Exception]
         self._over = False
         self._limited = log.LimitedLog()
@@ -79,32 +85,55 @@ class Server:
             raise
 
     def _bind(self) -> None:
-        for index, address in enumerate(addresses("listeners", self.config.listeners)):
-            broker_id = self.config.broker_id + index
-            listener = Listener(address, partial(self._connected, broker_id))
-            listener.bind()
-            self._listeners.append(listener)
-        self.addresses = [listener.bound for listener in self._listeners]
-        self.advertised = advertised(
-            addresses("advertised.listeners", self.config.advertised_listeners), self.addresses
-        )
+        may_be_insecure = self.config.allow_insecure_listeners
+        all_settings = listeners_of(self.config)
+        secured = [settings for settings in all_settings if settings.protocol != PLAINTEXT]
+        if secured:
+            from kohort.server.security.entrance import Entrance  # TLS is loaded only where it is used
 
-    def _connected(self, broker_id: int) -> asyncio.Protocol:
-        return cast(asyncio.Protocol, Connection(self._connections, broker_id))
+            self._entrance = Entrance(self.config, secured)
+            self._secured = frozenset(settings.name for settings in secured)
+        for settings in all_settings:
+            bound = []
+            for index in range(self.config.brokers):
+                broker_id = self.config.broker_id + index
+                connected = partial(self._connected, broker_id, settings.name)
+                listener = Listener(settings, index, broker_id, connected, may_be_insecure=may_be_insecure)
+                listener.bind()
+                self._listeners.append(listener)
+                bound.append(listener.bound)
+            self.listening[settings.name] = bound
+            told = advertised(settings, bound)
+            if told is not None:
+                self.advertised[settings.name] = told
+
+    def _connected(self, broker_id: int, listener: str) -> asyncio.Protocol:
+        if listener in self._secured and self._entrance is not None:
+            return self._entrance.protocol(broker_id, listener)
+        return cast(asyncio.Protocol, Connection(self._connections, broker_id, listener))
+
+    def _endpoints(self) -> list[Endpoint]:
+        """What clients learn of each broker."""
+        racks = [rack.strip() or None for rack in self.config.broker_rack.split(",")]
+        if len(racks) == 1:
+            racks *= self.config.brokers
+        endpoints = []
+        for index, rack in enumerate(racks):
+            places = {name: (told[index].host, told[index].port) for name, told in self.advertised.items()}
+            host, port = next(iter(places.values()))
+            endpoints.append(Endpoint(host, port, rack, places))
+        return endpoints
 
     def _assemble(self, storage: Storage) -> None:
         assignors, unfit = serving(self.config)
         for why in unfit:
             log.warning("an assignor is left out", why=why)
-        racks = [rack.strip() or None for rack in self.config.broker_rack.split(",")]
-        if len(racks) == 1:
-            racks *= len(self.advertised)
         self._broker = Broker(
             self.config,
             storage,
             now=self._clock.now(),
             random=random.Random(),
-            endpoints=[Endpoint(a.host, a.port, rack) for a, rack in zip(self.advertised, racks, strict=True)],
+            endpoints=self._endpoints(),
             assignors=assignors,
         )
         lease = storage.acquire()
@@ -135,8 +164,12 @@ class Server:
             turns=self._turns,
             waiting_bytes=self._broker.waiting_bytes,
             is_ready=self._broker.is_ready,
+            is_occupied=self._broker.is_occupied,
+            share_answers=self._broker.works.share,
             config_of=self._broker.state.catalog.config_of,
         )
+        if self._entrance is not None:
+            self._entrance.open(self._connections, self._broker)
 
     # -- while it runs
 
@@ -160,14 +193,15 @@ class Server:
         await self._turns.control(MoveGroup(group, to_broker), lambda: self._check_broker(to_broker))
 
     async def listener_down(self, broker_id: int, *, failover: bool = False) -> None:
-        """Close a broker's listener and its connections.
+        """Close a broker's listeners and its connections.
 
         With `failover` the other brokers take over its partitions and groups, and clients do not learn of it any more;
         without, it stays the leader. Raises ValueError for an unknown broker, and if no other one can take over."""
         self._check_broker(broker_id)
         if failover and self._broker.state.absent | {broker_id} >= self._broker.state.node_by_id.keys():
             raise ValueError(f"no other broker can take over from broker {broker_id}")
-        self._listeners[broker_id - self.config.broker_id].down()
+        for listener in self._of_broker(broker_id):
+            listener.down()
         for connection in self._connections.of_broker(broker_id):
             connection.abort()
         # The end of a connection reaches the broker in a turn. The caller wants all connections gone.
@@ -177,11 +211,24 @@ class Server:
             await self._turns.control(BrokerPresence(broker_id, present=False))
 
     async def listener_up(self, broker_id: int) -> None:
-        """Listen on the same address again."""
+        """Listen on the same addresses again."""
         self._check_broker(broker_id)
-        await self._listeners[broker_id - self.config.broker_id].up()
+        for listener in self._of_broker(broker_id):
+            await listener.up()
         if broker_id in self._broker.state.absent:
             await self._turns.control(BrokerPresence(broker_id, present=True))
+
+    @property
+    def has_tls(self) -> bool:
+        return self._entrance is not None and self._entrance.has_tls
+
+    def renew_certificates(self) -> None:
+        """Read the files of certificates and keys again, for new connections."""
+        if self._entrance is not None:
+            self._entrance.renew()
+
+    def _of_broker(self, broker_id: int) -> list[Listener]:
+        return [listener for listener in self._listeners if listener.broker_id == broker_id]
 
     def _check_broker(self, broker_id: int) -> None:
         if not 0 <= broker_id - self.config.broker_id < self.config.brokers:
@@ -234,6 +281,8 @@ class Server:
         if hasattr(self, "_turns"):
             self._turns.stop()
             self._off_loop.stop()
+        if self._entrance is not None:
+            self._entrance.close()
         if hasattr(self, "_connections"):
             self._connections.abort_all()
         if self._storage is not None:

@@ -237,7 +237,7 @@ class _BrokerLog:
                 if now - self._damage_logged_at.get(complaint.what, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
                     self._damage_logged_at[complaint.what] = now
                     log.error("damaged data", what=complaint.what, **dict(complaint.values))
-            case "rebalance held up" | "assignment refused" | "transaction refused" | "answer refused":
+            case "rebalance held up" | "assignment refused" | "answer refused":
                 self._limited.warning(complaint.what, **dict(complaint.values))
             case _:
                 assert_never(complaint.kind)

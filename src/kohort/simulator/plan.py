@@ -12,12 +12,17 @@ from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
+from kohort.config import AUTHORIZER
+from kohort.coordinator.transactions.transaction import LAST_EPOCH
 from kohort.simulator.world.world import Millis
 
 TOPICS = {"flights": 4, "orders": 2}
 """Topics that exist from the start, with their numbers of partitions."""
 
 
+LEDGER = "ledger"
+TOPICS_OF_TRANSACTIONS = {LEDGER: 3}
+"""The topic of transactional producers. Nobody deletes it."""
 NOBODYS = "nobodys"
 """A topic that no member is assigned: commits for it may come in any order."""
 
@@ -94,6 +99,10 @@ class Plan:
     """How long faults happen; then everything is healed."""
     steps: int = 200_000
     """Limit on the number of events."""
+    two_phases: float = 0.0
+    """The chance that a transaction ends in two phases although it is small."""
+    first_epoch: int = 0
+    """Of a producer with a transactional id."""
     task_delays_ms: tuple[Millis, ...] = (1, 1, 30, 400, 3_000)
     """How long the server's work outside of its turns may take."""
 
@@ -107,6 +116,7 @@ class Plan:
             f"seed {self.seed}, {self.brokers} brokers, {self.duration_ms / 1000:g} s of faults",
             f"settings {settings}",
             f"faults {' '.join(faults) or 'none'}",
+            f"transactions two_phases={self.two_phases} first_epoch={self.first_epoch}",
             *(f"actor {actor}" for actor in self.cast),
         ]
 
@@ -125,7 +135,7 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
         (*cast, *_operators(seed, cast)),
         int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
     )
-    plan = _fenced(plan)
+    plan = _with_guest(_with_transactions(_with_hostile(_fenced(plan))))
     return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
 
 
@@ -141,6 +151,63 @@ def _fenced(plan: Plan) -> Plan:
             options = {"group": group, "pace_ms": random.choice((100, 600)), "commits": kind == "zombie"}
             readers.append(Cast(kind, f"{kind}-{group}", options))
     return replace(plan, config=config, cast=(*plan.cast, *readers))
+
+
+def _with_hostile(plan: Plan) -> Plan:
+    """A hostile client, and little memory for answers."""
+    random = Random(f"{plan.seed}/hostile")
+    if random.random() >= 0.05:
+        return plan
+    groups = sorted({str(cast.options["group"]) for cast in plan.cast if "group" in cast.options}) or ["alpha"]
+    options = {"group": random.choice(groups), "pace_ms": random.choice((1_000, 3_000))}
+    config = {**plan.config, "queued_max_response_bytes": random.choice((1_048_576, 4_194_304))}
+    return replace(plan, config=config, cast=(*plan.cast, Cast("hostile", "hostile", options)))
+
+
+def _with_guest(plan: Plan) -> Plan:
+    """A client whose right is taken away and given back. All others are super users."""
+    random = Random(f"{plan.seed}/rights")
+    if random.random() >= 0.1:
+        return plan
+    config = {**plan.config, "authorizer_class_name": AUTHORIZER, "super_users": "User:ANONYMOUS"}
+    guest = Cast("guest", "guest", {"pace_ms": random.choice((100, 300))})
+    return replace(plan, config=config, cast=(*plan.cast, guest))
+
+
+def _with_transactions(plan: Plan) -> Plan:
+    """Transactional producers, some with a zombie of the same id, and a reader of what they commit."""
+    random = Random(f"{plan.seed}/transactions")
+    if random.random() >= 0.2:
+        return plan
+    version = random.choice((2, 2, 2, 1, 0))
+    cast = []
+    for index in range(1 + _size(random, 3)):
+        options = {
+            "id": f"ledger{index}",
+            "version": random.choice((1, 2)) if version == 2 else 1,
+            "pace_ms": random.choice((40, 300, 1_000)),
+            "timeout_ms": random.choice((2_000, 6_000)),
+            "patience_ms": random.choice((500, 1_500, 5_000)),
+            "restarts": random.choice((0.01, 0.1)),
+        }
+        cast.append(Cast("transactor", f"transactor{index}", options))
+        if random.random() < 0.3:
+            cast.append(Cast("transactor", f"zombie{index}", {**options, "pace_ms": 3_000}))
+    cast.append(Cast("auditor", "auditor", {"pace_ms": random.choice((100, 500))}))
+    config = {
+        **plan.config,
+        "transaction_version": version,
+        "transaction_state_log_num_partitions": random.choice((1, 3)),
+        "offsets_retention_minutes": 10_080,
+    }
+    others = plan.cast if random.random() < 0.4 else ()
+    return replace(
+        plan,
+        config=config,
+        cast=(*others, *cast),
+        two_phases=random.choice((0, 0, 0.3, 1)),
+        first_epoch=random.choice((0, 0, LAST_EPOCH - 3)),
+    )
 
 
 def _faults(random: Random) -> Faults:

@@ -11,8 +11,11 @@ from typing import Any
 from kohort.broker.broker import Broker
 from kohort.broker.turn import MoveGroup
 from kohort.coordinator.shard import partition_for
+from kohort.simulator.actors.auditor import Auditor
 from kohort.simulator.actors.candidate import Candidate
 from kohort.simulator.actors.consumer import Consumer
+from kohort.simulator.actors.guest import Guest
+from kohort.simulator.actors.hostile import Hostile
 from kohort.simulator.actors.impostor import Impostor
 from kohort.simulator.actors.library_user import LibraryUser
 from kohort.simulator.actors.member import Member, Owners
@@ -20,11 +23,22 @@ from kohort.simulator.actors.operator import Operator
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.actors.reader import Reader
 from kohort.simulator.actors.sharer import ITEMS, Sharer
+from kohort.simulator.actors.transactor import Transactor
 from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm
 from kohort.simulator.checks.classic_checks import running
 from kohort.simulator.checks.holders import Holders
 from kohort.simulator.checks.onlooker import Onlooker
-from kohort.simulator.plan import CONSUMER_GROUPS, GROUPS, MIXED, NOBODYS, TOPICS, Cast, Plan, plan_of
+from kohort.simulator.plan import (
+    CONSUMER_GROUPS,
+    GROUPS,
+    MIXED,
+    NOBODYS,
+    TOPICS,
+    TOPICS_OF_TRANSACTIONS,
+    Cast,
+    Plan,
+    plan_of,
+)
 from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import Millis, Violation, World
 
@@ -38,8 +52,12 @@ PACED: dict[str, type[Paced]] = {
     "liar": Liar,
     "impostor": Impostor,
     "operator": Operator,
+    "hostile": Hostile,
+    "guest": Guest,
     "reader": Reader,
     "zombie": Reader,
+    "transactor": Transactor,
+    "auditor": Auditor,
 }
 DISTURBING = ("liar", "impostor", "committer", "zombie")
 """Actors that commit for partitions that they do not own."""
@@ -121,6 +139,10 @@ class Simulation:
         for other in self.others:
             if isinstance(other, Producer):
                 other.check()
+            elif isinstance(other, Hostile):
+                other.check_end()
+        if self.process.broker is not None:
+            self.checkers.transactions.check_end(self.process.broker)
         self.checkers.check_replay()
 
     # -- actors
@@ -142,6 +164,10 @@ class Simulation:
             case _:
                 other = PACED[cast.kind](*common, options)
                 other.members, other.consumers = self._classic, self._consumers
+                if isinstance(other, Transactor):
+                    self.checkers.transactions.transactors.append(other)
+                elif isinstance(other, Auditor):
+                    other.check = self.checkers.transactions.read
                 self.others.append(other)
 
     def _everybody(self) -> list[Member | Consumer | LibraryUser]:
@@ -160,13 +186,17 @@ class Simulation:
         setup = Admin(world, self.process, type(faults)(), "setup", {"groups": [], "pace_ms": 1})
         setup.running = True
         link = setup.connect(self.process.config.broker_id)
-        for topic, count in {**TOPICS, "events": 1, NOBODYS: 1}.items():
+        for topic, count in self._topics().items():
             world.after(5, setup.create, link, topic, count)
         for member in self.members:
             world.at(20 + member.random.randrange(3_000), member.revive)
         for other in self.others:
             world.at(20, other.start)
         self._misfortunes()
+
+    def _topics(self) -> dict[str, int]:
+        transactional = any(isinstance(other, Transactor) for other in self.others)
+        return {**TOPICS, "events": 1, NOBODYS: 1, **(TOPICS_OF_TRANSACTIONS if transactional else {})}
 
     # -- faults with their own timers
 
@@ -257,7 +287,7 @@ class Simulation:
             of_consumers = group in CONSUMER_GROUPS or (group == MIXED and is_consumer)
             if why := (self._unsettled if of_consumers else self._unstable_classic)(broker, group):
                 return why
-        return ""
+        return self.checkers.transactions.unsettled()
 
     def _present(self, group: str) -> list[Member | Consumer | LibraryUser]:
         return [member for member in self.members if member.group == group and stays(member)]

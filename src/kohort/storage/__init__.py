@@ -1,14 +1,15 @@
 """Storage engines: logs of record batches, changed by one durable commit a turn.
 
-protocol        `Storage`, the operations of a commit, leases and errors
-check           which operations make sense, for all engines
-memory          the memory engine, with faults for tests
-sqlite          the SQLite engine: commits and reads
-sqlite_file     its file: locked, opened, created; what errors mean
-sqlite_format   its tables, rows and checksums
-sqlite_rows     reads rows of the table of batches
-gathered        small appends of many logs as one row a commit, until they move into their logs
-checkpoint      a thread: copies the write-ahead log into the database, and watches the files
-watched_files   are the files in their place, and which other process locks one
-directory       the data directory's lock; finds damage in the write-ahead log
+protocol          `Storage`, the operations of a commit, leases and errors
+check             which operations make sense, for all engines
+memory            the memory engine, with faults for tests
+sqlite            the SQLite engine: commits and reads
+sqlite_file       its file: locked, opened, created; what errors mean
+sqlite_format     its tables, rows and checksums
+sqlite_rows       reads the tables of logs and of batches
+sqlite_producers  reads them by producer: last batches, open and aborted transactions
+gathered          small appends of many logs as one row a commit, until they move into their logs
+checkpoint        a thread: copies the write-ahead log into the database, and watches the files
+watched_files     are the files in their place, and which other process locks one
+directory         the data directory's lock; finds damage in the write-ahead log
 """

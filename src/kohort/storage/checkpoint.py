@@ -1,8 +1,9 @@
 """The SQLite engine's thread beside the writer: checkpoints, and a look at the files once a second.
 
 A checkpoint copies the WAL into the database, so that commits do not wait for it. SQLite restarts the WAL only when all
-of it is copied. Under steady writing the copy never quite catches up. So when the WAL has grown to WAL_LIMIT, the next
-commit copies the little that is left and restarts the WAL.
+of it is copied. Under steady writing the copy never quite catches up. So when the WAL has grown to WAL_LIMIT, a
+commit copies the little that is left and restarts the WAL. Is it more than RESTART_BYTES, the thread copies first; but
+at twice WAL_LIMIT the commit copies whatever is left.
 
 What may go wrong:
 
@@ -32,6 +33,8 @@ CHECKPOINT_BYTES = 8 * 1024 * 1024
 WAL_LIMIT = 64 * 1024 * 1024
 """Bytes of WAL above which a commit finishes the checkpoint and restarts the WAL. A file of more than twice this size
 is truncated."""
+RESTART_BYTES = 4 * 1024 * 1024
+"""What a commit may have to copy: about ten milliseconds of work."""
 WAL_MAX = 4 * 1024 * 1024 * 1024
 """Bytes of WAL at which the engine fails. What is written within a second may come on top."""
 
@@ -57,6 +60,8 @@ class Checkpointer:
         """Set from when a checkpoint is due until it is over."""
         self._stopping = False
         self._restart_due = False
+        self._copied_bytes = 0
+        """Of the WAL, by the last checkpoint."""
         self._commit_began = 0.0
         """Of the commit under way; 0 between commits."""
         self._warned_of_commit = 0.0
@@ -86,6 +91,10 @@ class Checkpointer:
         if self._wake.is_set():
             if self._failure is not None:
                 raise self._failure
+            return
+        if self._restart_due and self._bytes > RESTART_BYTES and self._copied_bytes + self._bytes < 2 * WAL_LIMIT:
+            self._bytes = 0
+            self._wake.set()
             return
         if self._restart_due:
             self._restart_due = False
@@ -146,6 +155,7 @@ class Checkpointer:
         if self._pause_s:
             self._pause_s = self._retry_at = 0.0
             self._log.info("the write-ahead log is copied again", file=self._file.path)
+        self._copied_bytes = copied * PAGE_SIZE
         self._restart_due = frames * PAGE_SIZE >= WAL_LIMIT
         self._watch_size(frames * PAGE_SIZE)
 

@@ -15,11 +15,14 @@ from collections.abc import Iterator, Sequence
 
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.protocol import (
+    ABORT_MARKER,
+    TRANSACTIONAL,
     Append,
     BatchInfo,
     CreateLog,
     DeleteLog,
     Fenced,
+    KeepProducers,
     Lease,
     LogInfo,
     LogKey,
@@ -29,11 +32,22 @@ from kohort.storage.protocol import (
     StoredBatch,
     Trim,
     info_of,
+    opened,
 )
 
 
 class _Log:
-    __slots__ = ("bases", "batches", "end_offset", "newest", "producers", "size", "start_offset")
+    __slots__ = (
+        "bases",
+        "batches",
+        "end_offset",
+        "kept_producers",
+        "newest",
+        "open_transactions",
+        "producers",
+        "size",
+        "start_offset",
+    )
 
     def __init__(self, start_offset: int) -> None:
         self.start_offset = start_offset
@@ -43,6 +57,8 @@ class _Log:
         self.bases: list[int] = []
         self.newest: list[int] = []
         self.producers: dict[int, list[StoredBatch]] = {}
+        self.kept_producers = b""
+        self.open_transactions = 0
 
     def add(self, batch: StoredBatch) -> None:
         newest = self.newest[-1] if self.newest else batch.max_timestamp
@@ -68,6 +84,8 @@ class _Log:
     def copy(self) -> _Log:
         twin = _Log(self.start_offset)
         twin.end_offset = self.end_offset
+        twin.kept_producers = self.kept_producers
+        twin.open_transactions = self.open_transactions
         twin.rebuild(self.batches)
         return twin
 
@@ -121,6 +139,7 @@ class MemoryStorage:
                 for batch in batches:
                     log.add(batch)
                     log.end_offset = batch.last_offset + 1
+                    log.open_transactions += opened(batch)
             case Trim(log=key, start_offset=start_offset):
                 log = self._logs[key]
                 if start_offset > log.start_offset:
@@ -130,16 +149,20 @@ class MemoryStorage:
                 log = self._logs[key]
                 begin, end = bisect_left(log.bases, first), bisect_right(log.bases, last)
                 log.rebuild([*log.batches[:begin], *batches, *log.batches[end:]])
+            case KeepProducers(log=key, data=data):
+                self._logs[key].kept_producers = data
 
     def logs(self) -> list[LogInfo]:
         return [
-            LogInfo(key, log.start_offset, log.end_offset, log.size)
+            LogInfo(key, log.start_offset, log.end_offset, log.size, log.open_transactions)
             for key, log in sorted(self._logs.items(), key=lambda item: item[0])
         ]
 
     def log_info(self, log: LogKey) -> LogInfo | None:
         held = self._logs.get(log)
-        return None if held is None else LogInfo(log, held.start_offset, held.end_offset, held.size)
+        if held is None:
+            return None
+        return LogInfo(log, held.start_offset, held.end_offset, held.size, held.open_transactions)
 
     def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
         held = self._logs.get(log)
@@ -178,12 +201,49 @@ class MemoryStorage:
         return info_of(held.batches[bisect_left(held.newest, held.newest[-1])])
 
     def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
-        held = self._logs.get(log)
-        return held.producers.get(producer_id, [])[-limit:] if held is not None and limit > 0 else []
+        if limit <= 0:
+            return []
+        return [batch for batch in self._of_producer(log, producer_id) if batch.kind <= TRANSACTIONAL][-limit:]
 
-    def producers(self, log: LogKey) -> list[int]:
+    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+        batches = self._of_producer(log, producer_id)
+        return batches[-1] if batches else None
+
+    def _of_producer(self, log: LogKey, producer_id: int) -> list[StoredBatch]:
         held = self._logs.get(log)
-        return sorted(held.producers) if held is not None else []
+        return held.producers.get(producer_id, []) if held is not None else []
+
+    def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
+        held = self._logs.get(log)
+        if held is None:
+            return []
+        return [
+            info_of(batches[-1])
+            for _, batches in sorted(held.producers.items())
+            if batches[0].base_offset < offset
+            and all(batch.last_offset < offset for batch in batches if batch.kind <= TRANSACTIONAL)
+        ]
+
+    def open_transactions(self, log: LogKey) -> list[BatchInfo]:
+        return [info_of(last) for last in self._lasts(log) if last.kind == TRANSACTIONAL]
+
+    def _lasts(self, log: LogKey) -> list[StoredBatch]:
+        held = self._logs.get(log)
+        return [] if held is None else [held.producers[producer_id][-1] for producer_id in sorted(held.producers)]
+
+    def aborted_transactions(self, log: LogKey) -> list[BatchInfo]:
+        held = self._logs.get(log)
+        batches = [] if held is None else held.batches
+        return [info_of(batch) for batch in batches if batch.kind == ABORT_MARKER and batch.transaction_start >= 0]
+
+    def kept_producers(self, log: LogKey) -> bytes:
+        held = self._logs.get(log)
+        return b"" if held is None else held.kept_producers
+
+    def producers(self, log: LogKey, after: int = -1, limit: int = 1 << 31) -> list[int]:
+        held = self._logs.get(log)
+        ids = held.producers if held is not None else ()
+        return sorted(producer_id for producer_id in ids if producer_id > after)[:limit]
 
     def close(self) -> None:
         """Nothing to release; committed data stays readable (a restart in the same process)."""

@@ -31,6 +31,10 @@ class LogKey(NamedTuple):
     partition: int
 
 
+PLAIN, TRANSACTIONAL, COMMIT_MARKER, ABORT_MARKER = range(4)
+"""The kinds of batches: records of no transaction, records of a transaction, and the control batches that end it."""
+
+
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """One record batch with the values that the engine indexes. `data` carries its final base offset and leader
     epoch."""
@@ -42,6 +46,19 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     producer_id: int = -1
     leader_epoch: int = 0
+    kind: int = PLAIN
+    transaction_start: int = -1
+    """The offset of the first record of the transaction that the batch belongs to or ends; -1 for none. The batch that
+    begins a transaction has its own base offset here."""
+    coordinator_epoch: int = -1
+    """The newest coordinator epoch of the producer up to this batch; -1 before its first marker."""
+
+
+def opened(batch: StoredBatch) -> int:
+    """By how much an appended batch changes the number of open transactions: 1, 0 or -1."""
+    if batch.kind == TRANSACTIONAL:
+        return int(batch.transaction_start == batch.base_offset)
+    return -int(batch.kind > TRANSACTIONAL and batch.transaction_start >= 0)
 
 
 class BatchInfo(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +70,9 @@ class BatchInfo(msgspec.Struct, frozen=True, gc=False):
     size: int
     producer_id: int
     leader_epoch: int
+    kind: int = PLAIN
+    transaction_start: int = -1
+    coordinator_epoch: int = -1
 
 
 def info_of(batch: StoredBatch) -> BatchInfo:
@@ -63,6 +83,9 @@ def info_of(batch: StoredBatch) -> BatchInfo:
         len(batch.data),
         batch.producer_id,
         batch.leader_epoch,
+        batch.kind,
+        batch.transaction_start,
+        batch.coordinator_epoch,
     )
 
 
@@ -76,6 +99,8 @@ class LogInfo(msgspec.Struct, frozen=True, gc=False):
     """The offset that the next record gets (Kafka's logEndOffset)."""
     size: int
     """Bytes of all batches."""
+    open_transactions: int = 0
+    """How many transactions have begun and have no marker, also those whose batches are all trimmed."""
 
 
 class CreateLog(msgspec.Struct, frozen=True, gc=False):
@@ -112,7 +137,15 @@ class Replace(msgspec.Struct, frozen=True, gc=False):
     batches: tuple[StoredBatch, ...]
 
 
-Operation = CreateLog | DeleteLog | Append | Trim | Replace
+class KeepProducers(msgspec.Struct, frozen=True, gc=False):
+    """Keep `data` beside the log, in place of what was kept before: the state of producers whose batches a trim
+    removes. The engine does not read it."""
+
+    log: LogKey
+    data: bytes
+
+
+Operation = CreateLog | DeleteLog | Append | Trim | Replace | KeepProducers
 
 
 class StorageError(Exception):
@@ -179,10 +212,27 @@ class Storage(Protocol):
         """The batch with the largest max_timestamp (the first of equals); None for an empty log."""
 
     def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
-        """The last `limit` batches written by a producer id, oldest first."""
+        """The last `limit` batches of records written by a producer id, oldest first. Markers are left out."""
 
-    def producers(self, log: LogKey) -> list[int]:
-        """Producer ids with at least one batch in the log, ascending."""
+    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+        """The last batch of a producer id, which may be a marker."""
+
+    def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
+        """The last batches, by producer id, of the producers with a batch below `offset` and without a batch of records
+        that reaches it. A last batch may be a marker, also one behind `offset`."""
+
+    def open_transactions(self, log: LogKey) -> list[BatchInfo]:
+        """The last batches, by producer id, of the producers whose last batch has no marker yet. Compare their number
+        with `LogInfo.open_transactions`."""
+
+    def aborted_transactions(self, log: LogKey) -> list[BatchInfo]:
+        """The markers that aborted a transaction with records, in order."""
+
+    def kept_producers(self, log: LogKey) -> bytes:
+        """What `KeepProducers` kept; empty if nothing was."""
+
+    def producers(self, log: LogKey, after: int = -1, limit: int = 1 << 31) -> list[int]:
+        """The first `limit` producer ids above `after` with at least one batch in the log, ascending."""
 
     def close(self) -> None:
         """Release files and locks. Idempotent."""

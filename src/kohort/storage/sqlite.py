@@ -17,8 +17,8 @@ Damage. SQLite detects only some damage: its pages have no checksum. So every ro
 over its columns, a batch's bytes are compared with its columns and with their own CRC-32C when they are read, and every
 row says at which offset the next one begins (`next_offset`; for the last row, the log's end), so that a missing row is
 noticed. Reading batches gives what was written or raises StorageError. Not covered are the index by producer (a lost
-entry would hide a repeated batch) and a whole log that is missing: the broker notices that, since its metadata names
-the log.
+entry would hide a repeated batch; open and aborted transactions are counted) and a whole log that is missing: the
+broker notices that, since its metadata names the log.
 
 Trimmed and deleted batches leave the log at once and the file later, a few with each commit (`purges`).
 
@@ -28,7 +28,6 @@ One process at a time: an flock on `kohort.lock` in the data directory, which th
 from __future__ import annotations
 
 import sqlite3
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,11 +37,13 @@ from kohort.storage.checkpoint import Checkpointer
 from kohort.storage.directory import WalFrames
 from kohort.storage.gathered import Gathered, loaded
 from kohort.storage.protocol import (
+    ABORT_MARKER,
     Append,
     BatchInfo,
     CreateLog,
     DeleteLog,
     Fenced,
+    KeepProducers,
     Lease,
     Log,
     LogInfo,
@@ -54,19 +55,21 @@ from kohort.storage.protocol import (
     StoredBatch,
     Trim,
     info_of,
+    opened,
 )
 from kohort.storage.sqlite_file import FILE_NAME, SqliteFile
 from kohort.storage.sqlite_format import (
     FORMAT_VERSION,
-    GATHERED_SCHEMA,
     INSERT_BATCHES,
     INSERT_GATHERED,
+    IS_ABORT,
     PAGE_SIZE,
-    SELECT,
     BatchRow,
     LogRow,
+    upgrade,
 )
-from kohort.storage.sqlite_rows import BatchRows
+from kohort.storage.sqlite_producers import ProducerRows
+from kohort.storage.sqlite_rows import BatchRows, load_logs
 
 PURGED_BATCHES = 2000
 PURGED_BYTES = 8 * 1024 * 1024
@@ -104,14 +107,15 @@ class SqliteStorage:
     # -- opening and closing
 
     def _load(self, wal: WalFrames) -> None:
-        self._logs = self._load_logs()
+        self._logs = load_logs(self._file)
         self._file.watch()
         self._rows = BatchRows(self._file, self._logs)
+        self._producers = ProducerRows(self._file, self._logs, self._rows)
         self._purges = self._load_purges()
         if wal.commit_ends and wal.lost(self._file.watched.replayed_frames()):
             raise self._file.damaged("its write-ahead log has a bad frame, and synced commits after it")
         if self._file.version < FORMAT_VERSION:
-            self._db.executescript(f"BEGIN IMMEDIATE; {GATHERED_SCHEMA} COMMIT;")
+            self._db.executescript(f"BEGIN IMMEDIATE; {upgrade(self._file.version)} COMMIT;")
         self._gathered = self._load_gathered()
         row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
         self._next_data_id = (row[0] or 0) + 1
@@ -123,22 +127,6 @@ class SqliteStorage:
         # A deleted log's number is not given again before its batches are purged.
         taken = [*(log.id for log in self._logs.values()), *self._purges]
         self._next_log_id = max(taken, default=0) + 1
-
-    def _load_logs(self) -> dict[LogKey, LogRow]:
-        logs: dict[LogKey, LogRow] = {}
-        for row in self._db.execute(
-            "SELECT id, topic_id, partition, start_offset, end_offset, size, first_batch, checksum "
-            "FROM logs NOT INDEXED"
-        ):
-            try:
-                log = LogRow(row[0], LogKey(row[1], row[2]), *row[3:7])
-                intact = log.row() == row
-            except (TypeError, struct.error):
-                intact = False
-            if not intact:
-                raise self._file.damaged("a row of the table of logs does not match its checksum")
-            logs[log.key] = log
-        return logs
 
     def _load_purges(self) -> dict[int, int]:
         purges: dict[int, int] = dict(self._db.execute("SELECT log_id, below_offset FROM purges"))
@@ -190,7 +178,7 @@ class SqliteStorage:
                     self._purge()
                 if changed:
                     self._db.executemany(
-                        "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         [log.row() for log in changed.values()],
                     )
                 rows = self._gathered.rows()
@@ -247,10 +235,13 @@ class SqliteStorage:
                 log = self._logs.pop(key)
                 changed.pop(key, None)
                 self._db.execute("DELETE FROM logs WHERE id = ?", (log.id,))
+                self._producers.keep(log, b"")
                 self._purge_later(log.id, log.end_offset)
                 return
         log = changed[key] = self._logs[key]
         match operation:
+            case KeepProducers(data=data):
+                self._producers.keep(log, data)
             case Append(batches=batches):
                 self._append(log, batches)
             case Trim(start_offset=start):
@@ -274,6 +265,7 @@ class SqliteStorage:
                 log.first_batch = batches[0].base_offset
         ends = [batch.base_offset for batch in batches[1:]] + [batches[-1].last_offset + 1]
         log.newest = self._insert(log, batches, ends, log.newest)
+        log.open_transactions += sum(map(opened, batches))
         log.end_offset = batches[-1].last_offset + 1
 
     def _insert(self, log: LogRow, batches: Sequence[StoredBatch], ends: Sequence[int], newest: int) -> int:
@@ -295,7 +287,12 @@ class SqliteStorage:
                 batch.producer_id,
                 batch.leader_epoch,
                 self._next_data_id,
+                batch.kind,
+                batch.transaction_start,
+                batch.coordinator_epoch,
             )
+            if batch.kind == ABORT_MARKER:
+                log.aborts += batch.transaction_start >= 0
             self._new_rows.append(row.values())
             self._next_data_id += 1
             self._new_bytes += size
@@ -320,10 +317,12 @@ class SqliteStorage:
         )
         first_batch = first.base_offset if first is not None else log.end_offset
         gone = self._db.execute(
-            "SELECT total(size) FROM batches WHERE log_id = ? AND base_offset >= ? AND base_offset < ?",
+            f"SELECT total(size), total({IS_ABORT}) FROM batches "
+            "WHERE log_id = ? AND base_offset >= ? AND base_offset < ?",
             (log.id, log.first_batch, first_batch),
         ).fetchone()
         log.size -= int(gone[0])
+        log.aborts -= int(gone[1])
         log.newest = None
         log.first_batch = first_batch
         self._purge_later(log.id, first_batch)
@@ -378,10 +377,11 @@ class SqliteStorage:
     def _remove(self, log: LogRow, first: int, last: int) -> None:
         chosen = "FROM batches WHERE log_id = ? AND base_offset BETWEEN ? AND ?"
         arguments = (log.id, first, last)
-        size = self._db.execute(f"SELECT total(size) {chosen}", arguments).fetchone()[0]
+        gone = self._db.execute(f"SELECT total(size), total({IS_ABORT}) {chosen}", arguments).fetchone()
         self._db.execute(f"DELETE FROM batch_data WHERE id IN (SELECT data_id {chosen})", arguments)
         self._db.execute(f"DELETE {chosen}", arguments)
-        log.size -= int(size)
+        log.size -= int(gone[0])
+        log.aborts -= int(gone[1])
         log.newest = None
 
     def _set_next(self, row: BatchRow, next_offset: int) -> None:
@@ -403,8 +403,9 @@ class SqliteStorage:
     def _info_of(self, log: LogRow) -> LogInfo:
         gathered = self._gathered.logs.get(log.key)
         if gathered is None:
-            return LogInfo(log.key, log.start_offset, log.end_offset, log.size)
-        return LogInfo(log.key, log.start_offset, gathered.end_offset, log.size + gathered.size)
+            return LogInfo(log.key, log.start_offset, log.end_offset, log.size, log.open_transactions)
+        size = log.size + gathered.size
+        return LogInfo(log.key, log.start_offset, gathered.end_offset, size, log.open_transactions)
 
     def _gathered_since(self, log: LogKey, offset: int) -> list[StoredBatch]:
         gathered = self._gathered.logs.get(log)
@@ -457,27 +458,29 @@ class SqliteStorage:
         return max(infos, key=lambda info: info.max_timestamp, default=None)
 
     def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
-        held = self._logs.get(log)
-        if held is None or limit <= 0 or producer_id < 0:
-            return []
         with self._file.errors("read"):
-            rows = self._db.execute(
-                f"{SELECT} AND producer_id = ? AND producer_id >= 0 AND base_offset >= ? "
-                "ORDER BY base_offset DESC LIMIT ?",
-                (held.id, producer_id, held.first_batch, limit),
-            ).fetchall()
-            return [self._rows.load(self._rows.checked(row)) for row in reversed(rows)]
+            return self._producers.batches(log, producer_id, limit)
 
-    def producers(self, log: LogKey) -> list[int]:
-        held = self._logs.get(log)
-        if held is None:
-            return []
+    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
         with self._file.errors("read"):
-            return [
-                row[0]
-                for row in self._db.execute(
-                    "SELECT DISTINCT producer_id FROM batches WHERE log_id = ? AND producer_id >= 0 "
-                    "AND base_offset >= ? ORDER BY producer_id",
-                    (held.id, held.first_batch),
-                )
-            ]
+            return self._producers.last(log, producer_id)
+
+    def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
+        with self._file.errors("read"):
+            return self._producers.ending_before(log, offset)
+
+    def open_transactions(self, log: LogKey) -> list[BatchInfo]:
+        with self._file.errors("read"):
+            return self._producers.open_transactions(log)
+
+    def aborted_transactions(self, log: LogKey) -> list[BatchInfo]:
+        with self._file.errors("read"):
+            return self._producers.aborted_transactions(log)
+
+    def kept_producers(self, log: LogKey) -> bytes:
+        with self._file.errors("read"):
+            return self._producers.kept(log)
+
+    def producers(self, log: LogKey, after: int = -1, limit: int = 1 << 31) -> list[int]:
+        with self._file.errors("read"):
+            return self._producers.ids(log, after, limit)

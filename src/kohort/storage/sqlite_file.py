@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kohort.storage.directory import LOCK_NAME, DirectoryLock
 from kohort.storage.protocol import StorageError, WrongDirectory
-from kohort.storage.sqlite_format import APPLICATION_ID, FORMAT_VERSION, GATHERED_SCHEMA, PAGE_SIZE, SCHEMA
+from kohort.storage.sqlite_format import APPLICATION_ID, FORMAT_VERSION, PAGE_SIZE, WHOLE_SCHEMA
 from kohort.storage.watched_files import WatchedFiles
 
 FILE_NAME = "kohort.db"
@@ -61,9 +61,7 @@ class SqliteFile:
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cache_size = -16384")
         if empty:
-            db.executescript(
-                f"BEGIN IMMEDIATE; {SCHEMA} {GATHERED_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
-            )
+            db.executescript(f"BEGIN IMMEDIATE; {WHOLE_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; COMMIT;")
             self._lock.sync_directory()
         elif version < 1:
             raise self.damaged("its format version is missing")

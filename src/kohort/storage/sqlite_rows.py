@@ -1,4 +1,4 @@
-"""Reads rows of the table `batches`, in order and checked, and the bytes that belong to them.
+"""Reads the table of logs, and rows of the table `batches`, in order and checked, with the bytes that belong to them.
 
 Every row says where the next one begins, so a missing row is noticed. A row or a batch that does not match its checksum
 raises StorageError and is never handed out.
@@ -10,15 +10,32 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import google_crc32c
-
 from kohort.storage.protocol import BatchInfo, DamagedBatch, LogKey, StoredBatch
 from kohort.storage.sqlite_file import SqliteFile
-from kohort.storage.sqlite_format import COLUMNS, ROW, SELECT, BatchRow, LogRow, is_intact
+from kohort.storage.sqlite_format import COLUMNS, SELECT, BatchRow, LogRow, is_intact, row_checksum
 
 READ_AT_ONCE = 16 * 1024
 """Batches up to this size are read together with their row. A larger one is read once the reader has room for it:
 otherwise a consumer that fetches a megabyte of large batches would have each of them read twice."""
+
+
+def load_logs(file: SqliteFile) -> dict[LogKey, LogRow]:
+    """The table of logs, of the format that was found. Raises StorageError for a damaged row."""
+    logs: dict[LogKey, LogRow] = {}
+    transactions = "open_transactions, aborts" if file.version >= 3 else "0, 0"
+    for row in file.db.execute(
+        "SELECT id, topic_id, partition, start_offset, end_offset, size, first_batch, checksum, "
+        f"{transactions} FROM logs NOT INDEXED"
+    ):
+        try:
+            log = LogRow(row[0], LogKey(row[1], row[2]), row[3], row[4], row[5], row[6], row[8], row[9])
+            intact = log.row() == row
+        except (TypeError, struct.error):
+            intact = False
+        if not intact:
+            raise file.damaged("a row of the table of logs does not match its checksum")
+        logs[log.key] = log
+    return logs
 
 
 class BatchRows:
@@ -106,13 +123,12 @@ class BatchRows:
 
     def checked(self, values: tuple[Any, ...]) -> BatchRow:
         try:
-            row = BatchRow._make(values[:10])
-            intact = google_crc32c.value(ROW.pack(*row)) == values[10]
+            intact = row_checksum(values) == values[13]
         except struct.error:
             intact = False
         if not intact:
             raise self._file.damaged("a row of the table of batches does not match its checksum")
-        return row
+        return BatchRow._make(values[:13])
 
     def load(self, row: BatchRow) -> StoredBatch:
         found = self._db.execute("SELECT data FROM batch_data WHERE id = ?", (row.data_id,)).fetchone()
@@ -121,11 +137,22 @@ class BatchRows:
         return self.batch(row, found[0])
 
     def batch(self, row: BatchRow, data: Any) -> StoredBatch:
+        if not isinstance(data, bytes):
+            raise self._damaged_batch(row)
         batch = StoredBatch(
-            row.base_offset, row.last_offset, row.max_timestamp, data, row.producer_id, row.leader_epoch
+            row.base_offset,
+            row.last_offset,
+            row.max_timestamp,
+            data,
+            row.producer_id,
+            row.leader_epoch,
+            row.kind,
+            row.transaction_start,
+            row.coordinator_epoch,
         )
         if not is_intact(batch, row.size):
-            raise DamagedBatch(
-                f"{self._file.path} is damaged: the batch at offset {row.base_offset} fails its checksum"
-            )
+            raise self._damaged_batch(row)
         return batch
+
+    def _damaged_batch(self, row: BatchRow) -> DamagedBatch:
+        return DamagedBatch(f"{self._file.path} is damaged: the batch at offset {row.base_offset} fails its checksum")

@@ -22,12 +22,25 @@ from typing import Any, Literal, Self, TypeVar
 from kohort.client.admin.groups import GroupDescription
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
 from kohort.client.settings import refuse_unknown
-from kohort.config import KAFKA, Config, check, preset, share_memory, with_values
+from kohort.config import (
+    KAFKA,
+    PREFIX,
+    SETTINGS,
+    Config,
+    check,
+    check_type,
+    preset,
+    property_name,
+    share_memory,
+    spelled_out,
+    with_values,
+)
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
 from kohort.testing import calls
 from kohort.testing.clock import ManualClock
+from kohort.testing.secured import ADMIN, MECHANISM, Secured
 
 _T = TypeVar("_T")
 
@@ -63,18 +76,39 @@ class KohortServer:
     `data_dir` keeps the data on disk; without it, memory keeps it for as long as this object lives, over `restart`
     and over `kill` and `start`. `clock` replaces the system's clock: tests advance it instead of waiting for a session
     to end. Raises ConfigError for a bad setting.
+
+    `security="SASL_SSL"` (or SSL, SASL_PLAINTEXT) gives a listener with TLS, SASL or both, with certificates for
+    localhost, and `users={"alice": "secret"}` users with passwords: `client_config(user="alice")` has the settings of
+    their clients. TLS needs the package cryptography.
     """
 
     def __init__(
-        self, *, data_dir: str | os.PathLike[str] = "", clock: ManualClock | None = None, **settings: Any
+        self,
+        *,
+        data_dir: str | os.PathLike[str] = "",
+        clock: ManualClock | None = None,
+        security: str = "",
+        users: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> None:
+        self._secured = Secured(security, users or {}) if security else None
+        if self._secured is not None:
+            settings = self._secured.settings() | settings
+        prefixed = [name for name in settings if name.lower().startswith(PREFIX)]
+        of_listeners = tuple((name.lower(), str(settings.pop(name))) for name in prefixed)
         settings = {name.replace(".", "_"): value for name, value in settings.items()}
         known = {field.name for field in dataclasses.fields(Config)}
         refuse_unknown("KohortServer", settings, known, "`kohort serve --list-settings` prints all")
+        for name, value in settings.items():
+            if isinstance(value, os.PathLike):
+                settings[name] = value = os.fspath(value)
+            if property_name(name) in SETTINGS:
+                check_type(property_name(name), value)
         settings.setdefault("listeners", "127.0.0.1:0")
         if settings.get("compatibility") != KAFKA:
             _make_quick(settings)
-        self._config = check(Config(data_dir=os.fspath(data_dir), **share_memory(preset(settings))))
+        settings |= {"data_dir": os.fspath(data_dir), "of_listeners": of_listeners}
+        self._config = check(Config(**share_memory(preset(settings))))
         self._clock = clock
         self._memory: MemoryStorage | None = None
         self._server: Server | None = None
@@ -105,8 +139,11 @@ class KohortServer:
             raise
         self._server = server
         running[self] = None
+        if self._secured is not None and self._secured.users:
+            with self._cluster() as cluster:
+                self._secured.add_users(cluster)
         # The server keeps these ports over restarts.
-        self._config = with_values(self._config, listeners=",".join(map(str, server.addresses)))
+        self._config = with_values(self._config, listeners=spelled_out(server.listening.items()))
         return self
 
     def _run(self, server: Server, started: concurrent.futures.Future[None]) -> None:
@@ -169,13 +206,18 @@ class KohortServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT of all brokers, comma separated. The same over restarts."""
-        return ",".join(map(str, self._running.advertised))
+        """HOST:PORT of all brokers, comma separated, at the first listener. The same over restarts."""
+        return self.bootstrap_servers_of(next(iter(self._running.advertised)))
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """HOST:PORT of all brokers for the clients of a listener, which is named as in `listeners`."""
+        return ",".join(map(str, self._running.advertised[listener]))
 
     @property
     def listeners(self) -> str:
-        """HOST:PORT where the brokers listen, comma separated; not what clients get with `advertised_listeners`."""
-        return ",".join(map(str, self._running.addresses))
+        """Where the brokers listen, as in the setting `listeners`, with real ports. With `advertised_listeners` clients
+        get other addresses."""
+        return spelled_out(self._running.listening.items())
 
     @property
     def broker_ids(self) -> list[int]:
@@ -186,15 +228,25 @@ class KohortServer:
         return Path(self._config.data_dir) if self._config.data_dir else None
 
     def client_config(
-        self, group: str | None = None, *, group_protocol: Literal["classic", "consumer"] = "classic"
+        self,
+        group: str | None = None,
+        *,
+        group_protocol: Literal["classic", "consumer"] = "classic",
+        user: str | None = None,
+        mechanism: str = MECHANISM,
     ) -> dict[str, str | int]:
         """Settings of a client of this server, in the names of Java and librdkafka (confluent-kafka).
 
         With `group`, the settings of a consumer that reads the topics from their start. In the classic protocol its
         heartbeats are frequent, so that it learns at once of a rebalance; in the consumer protocol the server chooses
         the interval. Raises ValueError for another protocol.
+
+        Of a server with `security`, the settings are those of `user`, the first one if it is None, in librdkafka's
+        names. Raises ValueError for an unknown user.
         """
         settings: dict[str, str | int] = {"bootstrap.servers": self.bootstrap_servers}
+        if self._secured is not None:
+            settings |= self._secured.client_settings(user, mechanism)
         if group is None:
             return settings
         if group_protocol not in ("classic", "consumer"):
@@ -262,7 +314,8 @@ class KohortServer:
             return calls.wait_stable(cluster, group, members, timeout_s, poll)
 
     def _cluster(self) -> Cluster:
-        return Cluster(self.bootstrap_servers, client_id="kohort-testing", api_timeout_ms=CALL_MS)
+        bootstrap = self.bootstrap_servers if self._secured is None else self.bootstrap_servers_of(ADMIN)
+        return Cluster(bootstrap, client_id="kohort-testing", api_timeout_ms=CALL_MS)
 
     def now_ms(self) -> int:
         """The server's time, in milliseconds since 1970."""
@@ -290,6 +343,14 @@ class KohortServer:
     def start_broker(self, broker_id: int) -> None:
         """Open its listener again, on the same port. After a failover, partitions and groups stay where they are."""
         self._call(self._running.listener_up(broker_id))
+
+    def renew_certificates(self) -> None:
+        """Read the files of TLS again, as on SIGHUP. The next connections get the new certificates."""
+
+        async def renew() -> None:
+            self._running.renew_certificates()
+
+        self._call(renew())
 
     @property
     def _running(self) -> Server:

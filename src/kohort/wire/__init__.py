@@ -16,6 +16,7 @@ errors         error codes; ProtocolError
 batches        record batches (magic 2): headers, splitting, patching, encoding
 records        the records inside a batch
 compression    gzip, snappy, lz4 and zstd with bounded output
+markers        how a transaction ended on a partition, as a control batch
 embedded       consumers' subscriptions and assignments inside opaque bytes
 skeleton       bytes that differ only in 64-bit numbers
 known_clients  how foreign clients behave

@@ -186,6 +186,11 @@ def set_log_append_time(batch: bytes, timestamp: int) -> bytes:
 def recompress(batch: bytes, header: BatchHeader, codec: int, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
     """The batch with its records compressed by another codec (compression.type of a topic)."""
     body = compress(codec, decompress(header.compression, batch[HEADER_SIZE : header.size], max_bytes))
+    return with_body(batch, header, codec, body)
+
+
+def with_body(batch: bytes, header: BatchHeader, codec: int, body: bytes) -> bytes:
+    """The batch with its records as `body`, which is compressed by `codec`."""
     changed = bytearray(batch[:HEADER_SIZE]) + body
     pack_into(">i", changed, 8, len(changed) - LENGTH_END)
     pack_into(">h", changed, 21, header.attributes & ~COMPRESSION_MASK | codec)

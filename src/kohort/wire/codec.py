@@ -27,6 +27,7 @@ from kohort.wire.typed import module_name
 
 __all__ = [
     "decode",
+    "decode_bounded",
     "decode_prefix",
     "encode",
     "encode_request",
@@ -42,10 +43,13 @@ _M = TypeVar("_M")
 _encoders: dict[tuple[type, int], tuple[Encoder, bool]] = {}
 """The encoder, and whether the version is flexible."""
 _decoders: dict[tuple[type, int], Decoder] = {}
+_bounded_decoders: dict[tuple[type, int], Decoder] = {}
 
 _RESPONSE_V0 = Struct(">ii")
 _RESPONSE_V1 = Struct(">iiB")
 _REQUEST_V1 = Struct(">ihhih")
+
+BOUNDED = 65_536
 
 APART = 16_384
 """Bytes. Smaller chunks are copied, which costs less than another buffer in a write."""
@@ -71,8 +75,21 @@ def decode_prefix(cls: type[_M], version: int, data: bytes | memoryview, offset:
     decoder = _decoders.get((cls, version))
     if decoder is None:
         decoder = _decoders[cls, version] = _decoder_of(cls, version)
-    if type(data) is not bytes:
-        data = bytes(data)
+    return _decoded(decoder, cls, version, data if type(data) is bytes else bytes(data), offset)
+
+
+def decode_bounded(cls: type[_M], version: int, data: bytes, offset: int = 0) -> tuple[_M, int]:
+    """Like `decode_prefix`, with a limit of elements (decoders.MOST_ELEMENTS). A message of BOUNDED bytes is decoded at
+    once: it cannot have many more."""
+    if len(data) <= BOUNDED:
+        return decode_prefix(cls, version, data, offset)
+    decoder = _bounded_decoders.get((cls, version))
+    if decoder is None:
+        decoder = _bounded_decoders[cls, version] = compile_decoder(cls, version, bounded=True)
+    return _decoded(decoder, cls, version, data, offset)
+
+
+def _decoded(decoder: Decoder, cls: type[_M], version: int, data: bytes, offset: int) -> tuple[_M, int]:
     try:
         message, end = decoder(data, offset, version)
     except (error, IndexError):

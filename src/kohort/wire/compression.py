@@ -6,11 +6,15 @@ piece, snappy states its size first, and lz4 and zstd write into a buffer that g
 The writers use formats that every client reads: gzip, snappy in xerial framing, lz4 frames of independent blocks
 (Kafka's Java client refuses linked ones, KIP-57), zstd frames. The readers also accept raw snappy, linked lz4 blocks,
 zstd without a content size, and several frames or members in a row.
+
+A batch of 16 MB takes from five milliseconds (lz4) to fifty (gzip) to expand, and up to three hundred to compress.
+`decompress_in_steps` and `compress_in_steps` yield between pieces, so that other work can be done there.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Generator
 from struct import Struct, error
 
 import cramjam
@@ -32,6 +36,13 @@ _SNAPPY_MAX_RATIO = 22
 """A snappy copy of 64 bytes takes three."""
 
 _FIRST_BUFFER = 64 * 1024
+_EXPANDED_PIECE = 1024 * 1024
+_COMPRESSED_PIECE = 128 * 1024
+"""Bytes that a step makes, and bytes that a step compresses: some two milliseconds."""
+_STEP_BLOCKS = 512
+"""Blocks of snappy that a step expands. In Kafka's batches each has 32 kB, but it may have a byte."""
+_MOST_MEMBERS = 100
+"""Members of gzip. Producers write one; for each member, the rest of the data is copied."""
 
 
 class CorruptCompression(ProtocolError):
@@ -64,10 +75,43 @@ def compress(codec: int, data: bytes) -> bytes:
     raise ValueError(f"there is no compression {codec}")
 
 
+def compress_in_steps(codec: int, data: bytes) -> Generator[int, None, bytes]:
+    """Like `compress`. Yields the bytes that each step has made."""
+    if codec == NONE or len(data) <= _COMPRESSED_PIECE:
+        return compress(codec, data)
+    parts = (data[start : start + _COMPRESSED_PIECE] for start in range(0, len(data), _COMPRESSED_PIECE))
+    if codec in (LZ4, ZSTD):
+        frame = (
+            cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+            if codec == LZ4
+            else cramjam.zstd.Compressor(level=3)
+        )
+        for part in parts:
+            yield frame.compress(part)
+        return bytes(frame.finish())
+    pieces = [_XERIAL_HEADER] if codec == SNAPPY else []
+    member = zlib.compressobj(wbits=31)
+    for part in parts:
+        pieces.append(_compress_xerial(part)[len(_XERIAL_HEADER) :] if codec == SNAPPY else member.compress(part))
+        yield len(pieces[-1])
+    return b"".join(pieces if codec == SNAPPY else [*pieces, member.flush()])
+
+
 def decompress(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
     """Expand into at most `max_bytes`. ProtocolError if the data is damaged or larger."""
     expanded = expand(codec, data, max_bytes)
     return expanded if isinstance(expanded, bytes) else bytes(expanded)
+
+
+def decompress_in_steps(codec: int, data: bytes, max_bytes: int) -> Generator[int, None, bytes]:
+    """Like `decompress`. Yields the bytes that each step has made. Only gzip and xerial snappy take several."""
+    if codec == GZIP:
+        return (yield from _inflate_in_steps(data, max_bytes))
+    if codec == SNAPPY and data.startswith(_XERIAL_MAGIC):
+        return (yield from _decompress_xerial_in_steps(data, max_bytes))
+    expanded = decompress(codec, data, max_bytes)
+    yield len(expanded)
+    return expanded
 
 
 def expand(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes | memoryview:
@@ -77,35 +121,54 @@ def expand(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes
             raise ExpansionLimit(max_bytes)
         return data
     if codec == GZIP:
-        return _inflate(data, max_bytes)
+        return _at_once(_inflate_in_steps(data, max_bytes))
     if codec == SNAPPY:
         if data.startswith(_XERIAL_MAGIC):
-            return _decompress_xerial(data, max_bytes)
+            return _at_once(_decompress_xerial_in_steps(data, max_bytes))
         return _decompress_snappy(data, max_bytes)
     if codec in (LZ4, ZSTD):
         return _decompress_frames(codec, data, max_bytes)
     raise CorruptCompression(f"there is no compression {codec}")
 
 
-def _inflate(data: bytes, max_bytes: int) -> bytes:
+def _at_once(steps: Generator[int, None, bytes]) -> bytes:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: bytes = done.value
+            return made
+
+
+def _inflate_in_steps(data: bytes, max_bytes: int) -> Generator[int, None, bytes]:
     pieces = []
     room = max_bytes
+    members = 1
+    member = zlib.decompressobj(wbits=31)
     try:
-        while data:
-            member = zlib.decompressobj(wbits=31)
+        while data or not member.eof:
             # One byte more than allowed distinguishes data that fits exactly from larger data.
-            piece = member.decompress(data, room + 1)
+            most = min(room + 1, _EXPANDED_PIECE)
+            piece = member.decompress(data, most)
             room -= len(piece)
             if room < 0:
                 raise ExpansionLimit(max_bytes)
-            if not member.eof:
+            if piece:
+                pieces.append(piece)
+            data = member.unconsumed_tail
+            if member.eof:
+                data = member.unused_data
+                if data:
+                    members += 1
+                    if members > _MOST_MEMBERS:
+                        raise CorruptCompression(f"gzip: more than {_MOST_MEMBERS} members")
+                    member = zlib.decompressobj(wbits=31)
+            elif not data and len(piece) < most:
                 raise CorruptCompression("gzip: cut short")
-            pieces.append(piece)
-            data = member.unused_data
+            if len(piece) == most:
+                yield most
     except zlib.error as failure:
         raise CorruptCompression(f"gzip: {failure}") from None
-    if not pieces:
-        raise CorruptCompression("gzip: empty")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -132,8 +195,9 @@ def _compress_xerial(data: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _decompress_xerial(data: bytes, max_bytes: int) -> bytes:
-    pieces = []
+def _decompress_xerial_in_steps(data: bytes, max_bytes: int) -> Generator[int, None, bytes]:
+    pieces: list[bytes] = []
+    step = 0
     room = max_bytes
     position = len(_XERIAL_HEADER)
     if len(data) < position:
@@ -157,6 +221,10 @@ def _decompress_xerial(data: bytes, max_bytes: int) -> bytes:
         room -= len(piece)
         pieces.append(piece)
         position += size
+        step += len(piece)
+        if len(pieces) % _STEP_BLOCKS == 0 or step >= _EXPANDED_PIECE:
+            yield step
+            step = 0
     return b"".join(pieces)
 
 

@@ -4,6 +4,9 @@ A decoder takes bytes, a position and the version (which it ignores), and return
 It bounds counts by the remaining bytes before it builds anything. It does not check at once that a length is within the
 data: a slice past the end is short, and then the next read fails, or `codec.py`'s check of the last position. A decoder
 may raise `struct.error`, `IndexError` and `UnicodeDecodeError`; `codec.py` turns them into `ProtocolError`.
+
+A megabyte may hold a million elements of one byte, which take a third of a second. So there are bounded decoders, too,
+for large requests: they refuse a message whose arrays have more than `MOST_ELEMENTS` together.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from kohort.wire.framing import read_unsigned_varint
 from kohort.wire.layout import FORMATS, fields_of, is_flexible, row_format, smallest_size, tagged_fields_of
 from kohort.wire.schema import Field, schema_of
 
+MOST_ELEMENTS = 40_000
+"""Elements of all arrays of a message: some twenty milliseconds."""
+
 Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
 
-def compile_decoder(cls: type, version: int) -> Decoder:
-    decoder: Decoder = _DecoderWriter(cls, version).code.compile("decode(buf, pos, v)", f"{cls.__name__} v{version}")
+def compile_decoder(cls: type, version: int, *, bounded: bool = False) -> Decoder:
+    writer = _DecoderWriter(cls, version, bounded=bounded)
+    decoder: Decoder = writer.code.compile("decode(buf, pos, v)", f"{cls.__name__} v{version}")
     return decoder
 
 
@@ -51,6 +58,10 @@ def _bad_count(field: str, count: int, remaining: int) -> ProtocolError:
     return ProtocolError(f"{field} cannot have {count} elements in {max(remaining, 0)} bytes")
 
 
+def _too_many() -> ProtocolError:
+    return ProtocolError(f"more than {MOST_ELEMENTS} elements")
+
+
 def _tag_size(tag: int) -> ProtocolError:
     return ProtocolError(f"tagged field {tag} does not have the size that it says")
 
@@ -73,6 +84,7 @@ _NAMES = {
     "negative": _negative,
     "bad_count": _bad_count,
     "tag_size": _tag_size,
+    "too_many": _too_many,
     "skip_tags": _skip_tags,
     "read_varint": read_unsigned_varint,
     "unpack_from": unpack_from,
@@ -81,11 +93,14 @@ _NAMES = {
 
 
 class _DecoderWriter:
-    def __init__(self, cls: type, version: int) -> None:
+    def __init__(self, cls: type, version: int, *, bounded: bool = False) -> None:
         self.version = version
+        self.bounded = bounded
         self.flexible = is_flexible(cls, version)
         self.code = Source(_NAMES)
         self.code.line("size = len(buf)")
+        if bounded:
+            self.code.line(f"left = {MOST_ELEMENTS}")
         message = self.struct(cls)
         self.flush()
         self.code.line(f"return {message}, pos")
@@ -179,12 +194,18 @@ class _DecoderWriter:
         smallest = smallest_size(element, self.version, self.flexible)
         bound = f"{count} * {smallest}" if smallest > 1 else count
         self.code.line(f"if {bound} > size - pos: raise bad_count({field.name!r}, {count}, size - pos)")
+        self.take(count)
         if not isinstance(element, str) and (row := row_format(element, self.version)):
             self.rows(field, element, items, count, row)
         elif isinstance(element, str) and element in FORMATS and element != "uuid":
             self.code.line(f"{items} = unpack_from(f'>{{{count}}}{FORMATS[element]}', buf, pos); pos += {bound}")
         else:
             self.loop(field, element, items, count)
+
+    def take(self, count: str) -> None:
+        if self.bounded:
+            self.code.line(f"left -= {count}")
+            self.code.line("if left < 0: raise too_many()")
 
     def rows(self, field: Field, element: Any, items: str, count: str, row: str) -> None:
         """Unpack an array of fixed rows at once; in a flexible version only if no row has tagged fields."""
@@ -234,6 +255,7 @@ class _DecoderWriter:
         self.code.line(f"if {count}:")
         with self.code.indented():
             self.code.line(f"if {count} > 127: {count}, pos = long(buf, pos)")
+            self.take(count)
             if not fields:
                 self.code.line(f"pos = skip_tags(buf, pos, {count})")
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from kohort.wire.codec import decode_prefix, encode
+from kohort.wire.codec import decode_bounded, encode
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.consumer_protocol import (
@@ -95,7 +95,7 @@ def _decode_versioned(cls: type[_M], data: bytes) -> _M | None:
     if version < 0:
         return None
     try:
-        message, _ = decode_prefix(cls, min(version, versions.last), data, 2)
+        message, _ = decode_bounded(cls, min(version, versions.last), data, 2)
     except ProtocolError:
         return None
     return message

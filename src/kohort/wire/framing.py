@@ -21,6 +21,9 @@ API_VERSIONS_KEY = 18
 PIECE = 4096
 """Pieces of a frame larger than this, in bytes, are kept as they arrived."""
 
+MOST_TAGS = 1_000
+"""Tagged fields of a header. A header of Kafka has two at most."""
+
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")
 _CLIENT_ID_LENGTH = Struct(">h")
@@ -200,7 +203,7 @@ def skip_tagged_fields(data: bytes, position: int) -> int:
     """The position after a section of tagged fields, which are dropped."""
     count, position = read_unsigned_varint(data, position)
     # A tagged field takes at least two bytes: refuse an impossible count before the loop.
-    if count * 2 > len(data) - position:
+    if count * 2 > len(data) - position or count > MOST_TAGS:
         raise ProtocolError(f"{count} tagged fields in {len(data) - position} bytes")
     for _ in range(count):
         _, position = read_unsigned_varint(data, position)

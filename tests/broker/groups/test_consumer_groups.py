@@ -35,7 +35,7 @@ def test_n1_the_protocol_can_be_turned_off() -> None:
     assert described.error_code == 35
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
     assert {68, 69}.isdisjoint(api.api_key for api in versions.api_keys)
-    assert [feature.name for feature in versions.finalized_features] == ["metadata.version"]
+    assert [feature.name for feature in versions.finalized_features] == ["metadata.version", "transaction.version"]
 
 
 @pytest.mark.parametrize(("version", "lowest"), [(3, 1), (4, 0)])

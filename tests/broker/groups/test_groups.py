@@ -343,12 +343,8 @@ def test_the_offsets_topic_is_never_missing(wire: Wire) -> None:
 
 @pytest.mark.conformance("D3")
 @pytest.mark.parametrize("version", range(1, 6))
-@pytest.mark.parametrize(
-    ("key_type", "error", "words"), [(1, 53, "transactions"), (2, 42, ""), (3, 42, ""), (127, 42, ""), (-1, 42, "")]
-)
-def test_d3_other_key_types_are_refused_in_every_version(
-    client: Connection, version: int, key_type: int, error: int, words: str
-) -> None:
+@pytest.mark.parametrize("key_type", [2, 3, 127, -1])
+def test_d3_other_key_types_are_refused_in_every_version(client: Connection, version: int, key_type: int) -> None:
     keys = ("g:AAAAAAAAAAAAAAAAAAAAAA:0", "malformed")
     if version >= 4:
         found = client.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys), version).coordinators
@@ -356,9 +352,8 @@ def test_d3_other_key_types_are_refused_in_every_version(
     else:
         found = [client.ask(FindCoordinatorRequest(key_type=key_type, key=key), version) for key in keys]
     for each in found:
-        assert (each.error_code, each.node_id, each.host, each.port) == (error, -1, "", -1)
+        assert (each.error_code, each.node_id, each.host, each.port) == (42, -1, "", -1)
         assert each.error_message
-        assert words in each.error_message
 
 
 @pytest.mark.conformance("O22", "D4")

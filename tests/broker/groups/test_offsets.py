@@ -80,7 +80,7 @@ def test_unknown_places_are_refused_alone_in_every_version(client: Connection, v
 @pytest.mark.parametrize("version", range(1, 10))
 @pytest.mark.parametrize("stable", [False, True])
 def test_committed_offsets_are_fetched_in_every_version(client: Connection, version: int, stable: bool) -> None:
-    """No offset is ever unstable."""
+    """Without transactions every offset is stable."""
     part = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=9, committed_leader_epoch=4, committed_metadata="näh"
     )

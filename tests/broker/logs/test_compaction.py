@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from compacted import DAY, KEEP, batches, compacted_log, due, finish, pairs, records, run
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -13,51 +14,11 @@ from logs import LOG, NOW, OneLog, batch
 from msgspec.structs import replace
 
 from kohort.broker.logs import compaction
-from kohort.broker.logs.compaction import DELETE_HORIZON, Compaction, DirtyPart
+from kohort.broker.logs.compaction import DELETE_HORIZON, DirtyPart
 from kohort.storage.protocol import Append, BatchInfo, LogKey, StoredBatch
 from kohort.wire.batches import NewRecord as New
-from kohort.wire.batches import Record, check_crc, decode_records, encode_batch, read_header
+from kohort.wire.batches import check_crc, encode_batch, read_header
 from kohort.wire.errors import ErrorCode
-
-DAY = 86_400_000
-KEEP = 10 * DAY
-"""producer.id.expiration.ms of these tests."""
-
-
-def compacted_log(**configs: object) -> OneLog:
-    return OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0, **configs)
-
-
-def due(log: OneLog, first_dirty: int = 0, now: int = NOW) -> Compaction | None:
-    return DirtyPart(first_dirty).due(log.partition, log.storage, now)
-
-
-def run(log: OneLog, now: int = NOW, first_dirty: int = 0, step_bytes: int = 1 << 20) -> int:
-    """A pass to its end, if one is due. Returns how far the log is clean."""
-    work = due(log, first_dirty, now)
-    return first_dirty if work is None else finish(log, work, now, step_bytes)
-
-
-def finish(log: OneLog, work: Compaction | None, now: int = NOW, step_bytes: int = 1 << 20) -> int:
-    """Returns how far the log is clean."""
-    assert work is not None
-    for _ in range(10_000):
-        log.commit(work.step(now, KEEP, step_bytes))
-        if work.done:
-            return work.clean_to
-    pytest.fail("the pass does not end")
-
-
-def batches(log: OneLog) -> list[StoredBatch]:
-    return log.storage.read(LOG, 0, 1 << 30)
-
-
-def records(log: OneLog) -> list[Record]:
-    return [record for each in batches(log) for record in decode_records(each.data)]
-
-
-def pairs(log: OneLog) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(record.offset, record.key, record.value) for record in records(log)]
 
 
 def test_only_the_newest_record_of_a_key_stays() -> None:
@@ -161,13 +122,13 @@ def test_finding_by_time_passes_over_empty_batches() -> None:
     assert log.first_since(NOW + 6) == 1
 
 
-def test_control_batches_stay() -> None:
+def test_control_batches_of_other_kinds_stay() -> None:
     log = compacted_log()
-    control = encode_batch([New(b"\0\0\0\1", b"\0\0\0\0\0\0", NOW)], is_control=True)
+    control = encode_batch([New(b"\0\0\0\2", b"\0\0\0\0\0\0", NOW)], is_control=True)
     stored = StoredBatch(0, 0, NOW, control)
     log.storage.commit([Append(LOG, (stored,))], log.storage.acquire())
     log.restart()
-    log.produce(batch((b"\0\0\0\1", b"x")))
+    log.produce(batch((b"\0\0\0\2", b"x")))
     log.produce(batch((b"z", b"z")))
     run(log)
     assert batches(log)[0] == stored
@@ -247,10 +208,10 @@ def test_a_trim_in_the_same_turn_is_waited_for() -> None:
     work = due(log)
     assert work is not None
     assert work.step(NOW, KEEP) == ()
-    trim = log.partition.trim(3)
-    assert trim is not None
+    trim = log.partition.trim(3, NOW)
+    assert trim
     assert work.step(NOW, KEEP) == ()
-    log.commit([trim])
+    log.commit(trim)
     finish(log, work)
     assert pairs(log) == [(4, b"a", b"4"), (5, b"a", b"5")]
 

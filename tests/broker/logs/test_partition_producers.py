@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from logs import NOW, OneLog, batch
 
-from kohort.broker.logs.idempotence import MAX_SEQUENCE, REMEMBERED_PRODUCERS
 from kohort.broker.logs.partition import Appended
+from kohort.broker.logs.producers import MAX_SEQUENCE, REMEMBERED_PRODUCERS
 from kohort.wire.errors import ErrorCode
 
 DAY = 86_400_000
@@ -58,6 +58,11 @@ def test_epochs_go_up_and_begin_with_zero() -> None:
     assert send(log, 0, epoch=4).base_offset == 1
     assert send(log, 0, epoch=4).base_offset == 1
     assert send(log, 1, epoch=3).error == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_epoch_below_none_is_refused_as_in_kafka() -> None:
+    assert send(OneLog(), 0, epoch=-2).error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert send(OneLog(), 0, epoch=-1).error == ErrorCode.NONE
 
 
 def test_sequence_numbers_wrap() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from recording_coordinator import Recording
 from running_tasks import running, until
 
 from kohort.client import Misuse, Shard, Sharding, shards
+from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer
+from kohort.testing import KohortServer
 
 ITEMS = [f"item{n}" for n in range(12)]
 
@@ -82,7 +85,7 @@ async def test_an_item_waits_for_the_end_of_the_work_on_it(servers: str, unique:
         await until(lambda: fleet.busy == 2)
         fleet.ends_slowly.clear()
         async with fleet.worker() as b:
-            await until(lambda: len(a.shards) == 1)
+            await until(lambda: len(a.shards) == 1 and b.generation.generation_id > 0)
             generation = b.generation.generation_id
             a.request_rejoin("another round meanwhile")
             await until(lambda: b.generation.generation_id > generation >= 0)
@@ -182,6 +185,22 @@ async def test_a_worker_that_stops_leaves_its_items_and_may_run_again(servers: s
         async with running(b.run(fleet.work)):
             await until(lambda: counts(a, b) == [6, 6] and fleet.busy == 12)
             assert min(shard.token for shard in b.shards.values()) > before
+
+
+async def test_the_journal_tells_a_failure_of_the_work_from_a_stop(server: KohortServer, unique: str) -> None:
+    async def fail(_: Shard) -> None:
+        raise LookupError("of my own")
+
+    async with shards(server.bootstrap_servers, unique, ["a"], heartbeat_interval_ms=100) as sharding:
+        with pytest.raises(LookupError):
+            await sharding.run(fail)
+        with Cluster(server.bootstrap_servers) as cluster:
+
+            def told() -> str:
+                return json.dumps(cluster.explain_group(unique).stories)
+
+            await until(lambda: "its work has failed" in told())
+            assert "it was closed" not in told()
 
 
 async def test_items_of_a_round_before_run_are_worked_on(servers: str, unique: str) -> None:

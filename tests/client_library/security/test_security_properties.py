@@ -12,10 +12,10 @@ from own_certificates import PASSWORD, authority, issue, written
 
 from kohort.client import Security
 from kohort.client.security.bearer_tokens import Oidc, Provided, TokenFile, Unsecured
-from kohort.client.security.jaas import parse_jaas
 from kohort.client.security.sasl import OAuthBearer, Plain, Scram
 from kohort.client.security.security import security_properties
 from kohort.properties import read_properties
+from kohort.security.jaas import parse_jaas
 
 CA = authority()
 OWN = issue(CA, "localhost", name="alice")

@@ -172,7 +172,7 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again(code: int, newest: int
 def test_a_coordinator_that_keeps_no_journal_is_named(newest: int) -> None:
     script = {DescribeGroupsRequest: described("Stable")}
     with serving(script, versions={DescribeGroupsRequest: (0, newest)}) as (broker, cluster):
-        with pytest.raises(NoJournal, match=f"the coordinator at {broker.address} keeps no journal"):
+        with pytest.raises(NoJournal, match=f"{broker.address} shows no journal.*may not DESCRIBE the cluster"):
             cluster.explain_group("g")
         assert cluster.describe_groups(["g"])["g"].state == "Stable"
 

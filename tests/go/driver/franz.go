@@ -13,6 +13,7 @@ import (
 type franz struct {
 	bootstrap string
 	admin     *kadm.Client
+	producers map[string]*kgo.Client
 }
 
 func newFranz(o options) (client, error) {
@@ -20,13 +21,19 @@ func newFranz(o options) (client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &franz{o.Bootstrap, kadm.NewClient(plain)}, nil
+	return &franz{o.Bootstrap, kadm.NewClient(plain), map[string]*kgo.Client{}}, nil
 }
 
 func (f *franz) do(c command) (answer, error) {
 	switch c.Do {
 	case "produce":
 		return nil, f.produce(c)
+	case "transact":
+		return nil, f.transact(c)
+	case "end":
+		return nil, f.producers[c.Name].EndTransaction(ctx, kgo.TransactionEndTry(c.Commit))
+	case "copy":
+		return nil, f.copy(c)
 	case "read":
 		return f.read(c)
 	case "create_topic":
@@ -86,9 +93,68 @@ func (f *franz) produce(c command) error {
 	return producer.ProduceSync(ctx, records...).FirstErr()
 }
 
+func (f *franz) transact(c command) error {
+	producer := f.producers[c.Name]
+	if producer == nil {
+		made, err := kgo.NewClient(kgo.SeedBrokers(f.bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.TransactionalID(c.ID), kgo.TransactionTimeout(time.Minute))
+		if err != nil {
+			return err
+		}
+		producer, f.producers[c.Name] = made, made
+	}
+	if err := producer.BeginTransaction(); err != nil {
+		return err
+	}
+	var records []*kgo.Record
+	for n := c.First; n < c.First+c.Count; n++ {
+		records = append(records, &kgo.Record{
+			Topic: c.Topic, Partition: int32(n % c.Partitions), Key: []byte(c.key(n)), Value: []byte(c.value(n)),
+		})
+	}
+	return producer.ProduceSync(ctx, records...).FirstErr()
+}
+
+// copy is what a session of a group and a producer is made for.
+func (f *franz) copy(c command) error {
+	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(f.bootstrap), kgo.TransactionalID(c.ID),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ConsumerGroup(c.Group), kgo.ConsumeTopics(c.Source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RequireStableFetchOffsets())
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	var copies []*kgo.Record
+	for len(copies) < c.Count {
+		fetches := session.PollRecords(ctx, c.Count-len(copies))
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			copies = append(copies, &kgo.Record{Topic: c.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value})
+		})
+	}
+	if err := session.Begin(); err != nil {
+		return err
+	}
+	if err := session.ProduceSync(ctx, copies...).FirstErr(); err != nil {
+		return err
+	}
+	committed, err := session.End(ctx, kgo.TransactionEndTry(c.Commit))
+	if err == nil && committed != c.Commit {
+		err = errors.New("the session did not commit")
+	}
+	return err
+}
+
 func (f *franz) read(c command) (answer, error) {
+	level := kgo.ReadUncommitted()
+	if c.Isolation == "read_committed" {
+		level = kgo.ReadCommitted()
+	}
 	consumer, err := kgo.NewClient(kgo.SeedBrokers(f.bootstrap), kgo.ConsumeTopics(c.Topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(level))
 	if err != nil {
 		return nil, err
 	}

@@ -155,22 +155,40 @@ func (k *kafkaGo) reader(topic string, partition int, offset int64) (*kafka.Read
 }
 
 func (k *kafkaGo) read(c command) (answer, error) {
-	found := []record{}
+	level := kafka.ReadUncommitted
+	if c.Isolation == "read_committed" {
+		level = kafka.ReadCommitted
+	}
+	messages := make(chan kafka.Message)
+	until, stop := context.WithCancel(ctx)
+	defer stop()
 	for partition := range c.Partitions {
-		reader, err := k.reader(c.Topic, partition, kafka.FirstOffset)
-		if err != nil {
+		reader := kafka.NewReader(kafka.ReaderConfig{
+			Brokers: []string{k.bootstrap}, Topic: c.Topic, Partition: partition, MaxWait: 100 * time.Millisecond,
+			IsolationLevel: level,
+		})
+		defer reader.Close()
+		if err := reader.SetOffset(kafka.FirstOffset); err != nil {
 			return nil, err
 		}
-		for range c.Count / c.Partitions {
-			m, err := reader.ReadMessage(ctx)
-			if err != nil {
-				return nil, err
+		go func() {
+			for {
+				m, err := reader.ReadMessage(until)
+				if err != nil {
+					return
+				}
+				select {
+				case messages <- m:
+				case <-until.Done():
+					return
+				}
 			}
-			found = append(found, record{m.Partition, m.Offset, string(m.Key), string(m.Value)})
-		}
-		if err := reader.Close(); err != nil {
-			return nil, err
-		}
+		}()
+	}
+	found := []record{}
+	for len(found) < c.Count {
+		m := <-messages
+		found = append(found, record{m.Partition, m.Offset, string(m.Key), string(m.Value)})
 	}
 	return answer{"records": found}, nil
 }

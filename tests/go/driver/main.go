@@ -30,10 +30,11 @@ func (o options) heartbeat() time.Duration {
 // command is what a line on the input asks for.
 type command struct {
 	Do, Topic, Group, Codec             string
+	Name, ID, Source, Isolation         string
 	Partitions, Partition, First, Count int
 	Pad                                 int
 	Offset                              int64
-	Idempotent                          bool
+	Idempotent, Commit                  bool
 }
 
 func (c command) key(n int) string { return fmt.Sprint("k", n) }

@@ -13,6 +13,7 @@ import (
 type saramas struct {
 	bootstrap []string
 	admin     sarama.ClusterAdmin
+	producers map[string]sarama.SyncProducer
 }
 
 func saramaConfig() *sarama.Config {
@@ -25,13 +26,19 @@ func saramaConfig() *sarama.Config {
 func newSarama(o options) (client, error) {
 	bootstrap := []string{o.Bootstrap}
 	admin, err := sarama.NewClusterAdmin(bootstrap, saramaConfig())
-	return &saramas{bootstrap, admin}, err
+	return &saramas{bootstrap, admin, map[string]sarama.SyncProducer{}}, err
 }
 
 func (s *saramas) do(c command) (answer, error) {
 	switch c.Do {
 	case "produce":
 		return nil, s.produce(c)
+	case "transact":
+		return nil, s.transact(c)
+	case "end":
+		return nil, s.end(c)
+	case "copy":
+		return nil, s.copy(c)
 	case "read":
 		return s.read(c)
 	case "create_topic":
@@ -113,7 +120,11 @@ func (s *saramas) produce(c command) error {
 }
 
 func (s *saramas) read(c command) (answer, error) {
-	consumer, err := sarama.NewConsumer(s.bootstrap, saramaConfig())
+	config := saramaConfig()
+	if c.Isolation == "read_committed" {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
+	consumer, err := sarama.NewConsumer(s.bootstrap, config)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,8 @@ const CODECS = {
 export class KafkaJs {
   constructor(bootstrap) {
     this.kafka = new Kafka({ clientId: 'kafkajs', brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50 } })
+    this.producers = {}
+    this.transactions = {}
   }
 
   async #admin(call) {
@@ -51,9 +53,54 @@ export class KafkaJs {
     await producer.disconnect()
   }
 
-  async read({ topic, count }) {
+  async #transactional(name, transactionalId) {
+    if (!this.producers[name]) {
+      const settings = { transactionalId, idempotent: true, maxInFlightRequests: 1, transactionTimeout: 60_000 }
+      this.producers[name] = this.kafka.producer(settings)
+      await this.producers[name].connect()
+    }
+    return this.producers[name]
+  }
+
+  async transact({ name, id, topic, partitions, first, count, pad }) {
+    const producer = await this.#transactional(name, id)
+    this.transactions[name] = await producer.transaction()
+    const messages = Array.from({ length: count }, (_, i) => first + i).map(n => ({
+      key: `k${n}`, value: `v${n}` + '.'.repeat(pad), partition: n % partitions,
+    }))
+    await this.transactions[name].send({ topic, messages, acks: -1 })
+  }
+
+  async end({ name, commit }) {
+    await (commit ? this.transactions[name].commit() : this.transactions[name].abort())
+  }
+
+  async copy({ name, id, group, source, topic, count, commit }) {
+    const consumer = this.kafka.consumer({ groupId: group, rebalanceTimeout: 5000, readUncommitted: false })
+    await consumer.connect()
+    await consumer.subscribe({ topics: [source], fromBeginning: true })
+    const read = []
+    await new Promise((resolve, reject) => {
+      const eachMessage = async ({ partition, message }) => {
+        read.push({ partition, message })
+        if (read.length === count) resolve()
+      }
+      consumer.run({ autoCommit: false, eachMessage }).catch(reject)
+    })
+    const transaction = await (await this.#transactional(name, id)).transaction()
+    const messages = read.map(({ partition, message: { key, value } }) => ({ key, value, partition }))
+    await transaction.send({ topic, messages, acks: -1 })
+    const next = new Map(read.map(({ partition, message }) => [partition, String(Number(message.offset) + 1)]))
+    const partitions = [...next].map(([partition, offset]) => ({ partition, offset }))
+    await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] })
+    await (commit ? transaction.commit() : transaction.abort())
+    await consumer.disconnect()
+  }
+
+  async read({ topic, count, isolation }) {
     const records = []
-    const consumer = this.kafka.consumer({ groupId: `read-${topic}`, rebalanceTimeout: 5000 })
+    const readUncommitted = isolation === 'read_uncommitted'
+    const consumer = this.kafka.consumer({ groupId: `read-${topic}`, rebalanceTimeout: 5000, readUncommitted })
     await consumer.connect()
     await consumer.subscribe({ topics: [topic], fromBeginning: true })
     await new Promise((resolve, reject) => {

@@ -1,12 +1,14 @@
 // @platformatic/kafka.
 
-import { Admin, Consumer, MessagesStreamFallbackModes, MessagesStreamModes, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
+import { Admin, Consumer, FetchIsolationLevels, MessagesStreamFallbackModes, MessagesStreamModes, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
 
 const SOON_MS = 50
 
 export class Platformatic {
   constructor(bootstrap) {
     this.base = { clientId: 'platformatic', bootstrapBrokers: [bootstrap], metadataMaxAge: 500 }
+    this.producers = {}
+    this.transactions = {}
   }
 
   async #admin(call) {
@@ -30,8 +32,48 @@ export class Platformatic {
     }
   }
 
-  async read({ topic, count }) {
-    const consumer = new Consumer({ ...this.base, groupId: `read-${topic}`, deserializers: stringDeserializers })
+  #transactional(name, transactionalId) {
+    this.producers[name] ??= new Producer({ ...this.base, serializers: stringSerializers, idempotent: true, transactionalId })
+    return this.producers[name]
+  }
+
+  async transact({ name, id, topic, partitions, first, count, pad }) {
+    this.transactions[name] = await this.#transactional(name, id).beginTransaction()
+    const messages = Array.from({ length: count }, (_, i) => first + i).map(n => ({
+      topic, key: `k${n}`, value: `v${n}` + '.'.repeat(pad), partition: n % partitions,
+    }))
+    await this.transactions[name].send({ messages, acks: -1 })
+  }
+
+  async end({ name, commit }) {
+    await (commit ? this.transactions[name].commit() : this.transactions[name].abort())
+  }
+
+  async copy({ name, id, group, source, topic, count, commit }) {
+    const consumer = new Consumer({ ...this.base, groupId: group, deserializers: stringDeserializers, maxWaitTime: 200 })
+    const stream = await consumer.consume({
+      topics: [source],
+      autocommit: false,
+      mode: MessagesStreamModes.COMMITTED,
+      fallbackMode: MessagesStreamFallbackModes.EARLIEST,
+    })
+    const read = []
+    for await (const message of stream) {
+      read.push(message)
+      if (read.length === count) break
+    }
+    const transaction = await this.#transactional(name, id).beginTransaction()
+    const messages = read.map(({ key, value, partition }) => ({ topic, key, value, partition }))
+    await transaction.send({ messages, acks: -1 })
+    await transaction.addConsumer(consumer)
+    for (const message of new Map(read.map(message => [message.partition, message])).values()) await transaction.addOffset(message)
+    await (commit ? transaction.commit() : transaction.abort())
+    await consumer.close(true)
+  }
+
+  async read({ topic, count, isolation }) {
+    const isolationLevel = FetchIsolationLevels[isolation.toUpperCase()]
+    const consumer = new Consumer({ ...this.base, groupId: `read-${topic}`, deserializers: stringDeserializers, isolationLevel })
     const stream = await consumer.consume({ topics: [topic], autocommit: false, mode: MessagesStreamModes.EARLIEST })
     const records = []
     for await (const message of stream) {

@@ -58,7 +58,9 @@ def test_an_interrupt_ends_a_continuous_ingest_with_its_summary(
     finally:
         running.kill()
         running.wait()
-    assert (running.returncode, err) == (0, "")
+    assert running.returncode == 0
+    # Spark's planning process may notice before it is stopped that the driver has gone, and prints its own traceback.
+    assert err == "" or ("python_streaming_source_runner.py" in err and "kohort:" not in err), err
     assert out.startswith("40 rows in 1 micro-batch, ")
     assert [line.split() for line in out.splitlines()[2:]] == [["t", "0", "0", "0"], ["t", "1", "40", "40"]]
     assert {place: entry.offset for place, entry in cluster.committed("lake").items()} == {("t", 0): 0, ("t", 1): 40}

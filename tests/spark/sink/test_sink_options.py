@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,11 +23,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kohort.client.records.partitioner import partition_for_key
+from kohort.spark.options.exactly_once import OWN, REQUIRED, USED
 from kohort.spark.options.sink import parse_sink
 from kohort.spark.options.values import OptionError
+from kohort.spark.sink.key_hashes import key_hashes
 from kohort.spark.sink.rows import RowError, SchemaError, check, records
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
+ONCE = {"delivery": "exactly-once"}
+NAMED = ONCE | {"txnAppId": "a", "txnVersion": "1"}
 
 
 def producer(**settings: str) -> dict[str, str]:
@@ -89,7 +97,22 @@ def test_settings_that_rule_idempotence_out_turn_it_off_unless_it_was_asked_for(
         ({"kafka.value.serializer": "x"}, r"kafka\.value\.serializer is refused"),
         ({"kafka.interceptor.classes": "x"}, r"kafka\.interceptor\.classes is refused: there is no Java"),
         ({"kafka.partitioner.class": "x"}, r"kafka\.partitioner\.class is refused"),
-        ({"kafka.transactional.id": "x"}, r"kafka\.transactional\.id is refused: the sink writes without transactions"),
+        (
+            {"kafka.transactional.id": "x"},
+            r"kafka\.transactional\.id is refused: with delivery=exactly-once each task",
+        ),
+        ({"delivery": "at-most-once"}, "delivery is 'at-most-once'; it takes at-least-once or exactly-once"),
+        ({"txnVersion": "1"}, "option txnVersion needs delivery=exactly-once"),
+        ({"ledgerTopic": "l"}, "option ledgerTopic needs delivery=exactly-once"),
+        ({"kafka.transaction.timeout.ms": "5"}, r"kafka\.transaction\.timeout\.ms needs delivery=exactly-once"),
+        (ONCE | {"txnAppId": "a"}, "needs the options txnAppId and txnVersion in a batch write"),
+        (ONCE | {"txnAppId": "a/b", "txnVersion": "1"}, "txnAppId is 'a/b'; it takes a name"),
+        (ONCE | {"txnAppId": "a", "txnVersion": "-1"}, "txnVersion is '-1'; it takes a whole number"),
+        (ONCE | {"txnAppId": "a", "txnVersion": "1", "ledgerTopic": " "}, "option ledgerTopic is empty"),
+        (ONCE | {"kafka.acks": "1"}, r"kafka\.acks must be all with delivery=exactly-once"),
+        (ONCE | {"kafka.enable.idempotence": "false"}, r"kafka\.enable\.idempotence must be true"),
+        (ONCE | {"kafka.partitioner": "random"}, r"kafka\.partitioner is not supported with delivery=exactly-once"),
+        (NAMED | {"kafka.compression.type": "brotli"}, r"kafka\.compression\.type is 'brotli'"),
         ({"kafka.linger": "5"}, r"kafka\.linger is '5'; librdkafka: No such configuration property"),
         ({"kafka.linger.ms": "soon"}, r"kafka\.linger\.ms is 'soon'; librdkafka: Invalid value"),
         ({"kafka.buffer.memory": "much"}, r"kafka\.buffer\.memory is 'much'; it takes a whole number"),
@@ -229,3 +252,27 @@ def test_a_row_that_is_no_record_names_the_column(name: str, kind: DataType, col
     columns = {"value": (STRING, pa.array(["v"])), "topic": (STRING, pa.array(["t"])), name: (kind, column)}
     with pytest.raises(RowError, match=message):
         rows(None, columns)
+
+
+def test_a_streaming_query_has_its_own_name_and_numbers() -> None:
+    found = parse_sink(BASE | {"delivery": "Exactly-Once", "kafka.compression.type": "zstd"}, streaming=True)
+    assert found.exactly_once is not None
+    assert (found.exactly_once.application, found.exactly_once.version) == (None, None)
+    assert (found.exactly_once.ledger_topic, found.exactly_once.compression) == ("kohort-spark-sink", 4)
+    assert found.exactly_once.timeout_ms == 900_000
+    with pytest.raises(OptionError, match="txnVersion is for batch writes"):
+        parse_sink(BASE | ONCE | {"txnVersion": "1"}, streaming=True)
+    assert parse_sink(BASE).exactly_once is None
+
+
+@given(keys=st.lists(st.none() | st.binary(max_size=40)), cut=st.integers(0, 5))
+def test_keys_are_hashed_as_java_does(keys: list[bytes | None], cut: int) -> None:
+    """The client library's hash, one key after the other, is the oracle."""
+    hashes = key_hashes(pa.array(keys, pa.binary()).slice(cut))
+    assert [number % 7 for number in hashes] == [partition_for_key(key or b"", 7) for key in keys[cut:]]
+
+
+def test_the_page_has_every_option_of_exactly_once() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "spark-sink.md").read_text(encoding="utf-8")
+    names = [*OWN, *(f"kafka.{name}" for name in (*USED, *REQUIRED) if name != "bootstrap.servers")]
+    assert [name for name in names if f"`{name}`" not in page] == []

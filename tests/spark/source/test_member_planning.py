@@ -131,9 +131,9 @@ class Group:
 class Made(Membership):
     """A member of an artificial group."""
 
-    def __init__(self, options: Options, last: Any = None) -> None:
+    def __init__(self, options: Options, last: Any = None, without: Any = ()) -> None:
         self.group = Group()
-        super().__init__(options, last or {}, self.group)  # type: ignore[arg-type]
+        super().__init__(options, last or {}, self.group, without)  # type: ignore[arg-type]
 
     def is_settled(self, planner: Any) -> bool:
         return True
@@ -206,6 +206,30 @@ def test_a_topic_of_another_id_is_read_from_its_beginning(fences: Fences) -> Non
     careless.commit(end)
     assert careless.latestOffset(end, ALL) is end
     assert careless.membership.positions == {P: 100, Q: 100}
+
+
+def test_a_topic_recreated_between_two_runs_is_a_loss(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Made, "join", lambda _: None)
+    monkeypatch.setattr(reader, "Membership", Made)
+    logs = Logs({P: 100, Q: 100}, ids={"t": b"1"})
+    start: Any = {BATCH: {"number": 1}}
+    end = reader_of(logs, {"t0": 10}).latestOffset(start, ALL)
+    assert end["t@MQ"] == {}
+    logs.ids["t"] = b"2"
+    for _ in range(2):
+        with pytest.raises(DataLoss, match="t was deleted and created again before the query had read what it had"):
+            reader_of(logs).partitions(start, end)
+        with pytest.raises(DataLoss, match="t was deleted and created again since the query's last batch"):
+            reader_of(logs).latestOffset(end, ALL)
+    careless = reader_of(logs, failOnDataLoss="false")
+    assert list(careless.partitions(start, end)) == []
+    assert careless.latestOffset(end, ALL) is end
+    careless.membership.group.mine = {P: 3}  # without an offset: the group's are gone with the topic
+    careless.membership.on_assigned(frozenset({P}))
+    assert careless.membership.positions == {P: 90}
+    assert capsys.readouterr().err.count("data loss: t was deleted and created again") == 2
 
 
 def test_offsets_of_deleted_topics_are_left_to_the_group() -> None:

@@ -46,6 +46,12 @@ def test_a_member_says_how_it_takes_part() -> None:
     assert (member.session_timeout_ms, member.heartbeat_interval_ms, member.rebalance_timeout_ms) == (6000, 2000, 60000)
 
 
+def test_the_isolation_level_has_two_names() -> None:
+    assert parse(BASE).isolation == "read_uncommitted"
+    for name in ("isolation.level", "kafka.isolation.level", "Isolation.Level"):
+        assert parse({**BASE, name: "read_committed"}).isolation == "read_committed"
+
+
 MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
 
 
@@ -89,6 +95,14 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
             "maxTriggerDelay is '15 minutes'; it takes a whole number and a unit",
         ),
         ({**BASE, "group.id": "a", "kafka.group.id": "b"}, "one of them is enough"),
+        (
+            {**BASE, "isolation.level": "serializable"},
+            "isolation.level is 'serializable'; it takes",
+        ),
+        (
+            {**BASE, "isolation.level": "read_committed", "kafka.isolation.level": "read_uncommitted"},
+            r"isolation\.level is read_committed and kafka\.isolation\.level is read_uncommitted",
+        ),
         ({"kafka.bootstrap.servers": "h:1", "subscribe": ","}, "subscribe is ','"),
         ({"kafka.bootstrap.servers": "h:1", "subscribePattern": r"\p{L}+"}, "of Java's, .* are not supported"),
         ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "[a-z&&[^b]]"}, "of Java's, .* are not supported"),

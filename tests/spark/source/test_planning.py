@@ -18,7 +18,7 @@ from kohort.spark.options.values import OptionError
 from kohort.spark.source import commits, pacing, planner
 from kohort.spark.source.data_source import KohortReader
 from kohort.spark.source.planner import DataLoss
-from kohort.spark.source.positions import START, Positions, admit, cut, from_json, to_json
+from kohort.spark.source.positions import START, Positions, admit, cut, from_json, ids_in, to_json, with_ids
 from kohort.spark.source.stream_reader import KohortStreamReader
 
 ALL = ReadAllAvailable()
@@ -109,9 +109,24 @@ def test_losses_are_not_reported_while_a_batch_waits_for_more(capsys: pytest.Cap
 def test_a_topic_of_another_id_is_read_from_its_beginning() -> None:
     logs = Logs({("t", 0): 100}, ids={"t": b"1"})
     careless = reader(logs, failOnDataLoss="false")
-    assert careless.latestOffset(json(t=90), ALL) == json(t=100)
+    end = careless.latestOffset(json(t=90), ALL)
+    assert end == {**json(t=100), "t@MQ": {}}
     logs.ends["t", 0], logs.ids["t"] = 30, b"2"
-    assert careless.latestOffset(json(t=100), ALL) == {**json(t=30), START: json(t=0)}
+    assert careless.latestOffset(end, ALL) == {**json(t=30), START: json(t=0), "t@Mg": {}}
+
+
+def test_ids_of_topics_in_the_end_of_a_batch() -> None:
+    """As empty maps, which Spark's own source does not see."""
+    ids = {"a": bytes(range(240, 256)), "b": bytes(16), "c": b""}
+    end = with_ids({**json(a=3, b=5, d=7), START: json(a=1)}, ids)
+    assert end == {
+        **json(a=3, b=5, d=7),
+        START: json(a=1),
+        "a@8PHy8_T19vf4-fr7_P3-_w": {},
+        "b@AAAAAAAAAAAAAAAAAAAAAA": {},
+    }
+    assert ids_in(end) == {"a": ids["a"], "b": ids["b"]}
+    assert from_json(end) == {("a", 0): 3, ("b", 0): 5, ("d", 0): 7}
 
 
 # -- read_committed

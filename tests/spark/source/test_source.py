@@ -176,6 +176,25 @@ def test_lost_records_are_an_error_or_a_warning(
     assert offsets(spark, tmp_path) == {0: [*range(10), *range(15, 20)]}
 
 
+def test_a_supervised_query_does_not_get_past_a_recreated_topic(
+    spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Each restart from the checkpoint fails, until the user accepts the loss; then the new topic is read whole."""
+    fill(cluster, "t", 1, 10)
+    given = {"bootstrap_servers": server.bootstrap_servers, "topics": ["t"], "group_id": "g", "output": tmp_path}
+    ingest(spark, **given)
+    cluster.delete_topic("t")
+    fill(cluster, "t", 1, 25)
+    for _ in range(2):
+        with pytest.raises(IngestFailed, match="t was deleted and created again; the query had reached offset 10"):
+            ingest(spark, **given)
+    done = ingest(spark, options={"failOnDataLoss": "false"}, **given)
+    assert (done.rows, done.committed) == (25, {("t", 0): 25})
+    assert sorted(offsets(spark, tmp_path)[0]) == sorted([*range(10), *range(25)])
+    fill(cluster, "t", 1, 5, create=False, first=25)
+    assert ingest(spark, **given).rows == 5
+
+
 # -- the journal: a row of JSON for each story; the newest row of each key counts
 
 STORY = """
@@ -285,7 +304,7 @@ def test_rows_go_out_and_come_back_by_tls(spark: Any, tmp_path: Path, capsys: py
     security |= {"ssl.key.password": PASSWORD}
     options = {"kafka.bootstrap.servers": front.address, **{f"kafka.{n}": value for n, value in security.items()}}
     inside = {"listeners": "127.0.0.1:0", "advertised_listeners": front.address}
-    with KohortServer(**inside) as server, front.to(str(server._server.addresses[0])):
+    with KohortServer(**inside) as server, front.to(server.listeners):
         with Cluster(front.address, security=security) as cluster:
             cluster.create_topic("t", 2)
         rows = spark.range(100).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition")

@@ -9,9 +9,7 @@ from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.broker.request import RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
-from kohort.broker.turn import Complaint
 from kohort.coordinator.classic.checks import not_too_often
-from kohort.coordinator.journal.story import cut
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import (
     LASTING_GENERATIONS,
@@ -33,17 +31,14 @@ METADATA_VERSION = "metadata.version"
 """The feature by which tools tell the version of a cluster: level 7 is Kafka 3.3, level 30 is Kafka 4.3, whose answers
 kohort gives (MetadataVersion.java)."""
 OLDEST_METADATA, METADATA = 7, 30
-FINALIZED = (
-    FinalizedFeatureKey(name=METADATA_VERSION, max_version_level=METADATA, min_version_level=METADATA),
-    FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),
-)
+TRANSACTION_VERSION = "transaction.version"
+"""The feature whose level 2 gives producers a new epoch with each end of a transaction (KIP-890)."""
+TRANSACTION_VERSIONS = 2
 OWN_FEATURES = (SupportedFeatureKey(name=LASTING_GENERATIONS, min_version=1, max_version=1),)
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_NO_TRANSACTIONS = "kohort does not serve transactions yet; produce without a transactional.id"
-TRANSACTION_REFUSED = "a transactional producer was refused: kohort does not serve transactions"
 _BROKERS = 1
 
 
@@ -60,10 +55,25 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
         supported_features=(
             SupportedFeatureKey(name=METADATA_VERSION, min_version=OLDEST_METADATA, max_version=METADATA),
             SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),
+            SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=lowest, max_version=TRANSACTION_VERSIONS),
             *(OWN_FEATURES if state.config.deviations.extensions else ()),
         ),
         finalized_features_epoch=0,
-        finalized_features=FINALIZED if state.serves_consumer_groups else FINALIZED[:1],
+        finalized_features=_finalized(state),
+    )
+
+
+def _finalized(state: BrokerState) -> tuple[FinalizedFeatureKey, ...]:
+    """The levels in force; a feature at level 0 is not among them."""
+    levels = {
+        METADATA_VERSION: METADATA,
+        GROUP_VERSION: 1 if state.serves_consumer_groups else 0,
+        TRANSACTION_VERSION: state.config.transaction_version,
+    }
+    return tuple(
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in levels.items()
+        if level
     )
 
 
@@ -73,9 +83,9 @@ def find_coordinator(
 ) -> Generator[int, None, FindCoordinatorResponse]:
     if context.api_version >= 4:
         keys = not_too_often(request.coordinator_keys)
-        found = yield from rows(keys, lambda key: _coordinator(state, request.key_type, key, context))
+        found = yield from rows(keys, lambda key: _coordinator(state, request.key_type, key, context.listener))
         return FindCoordinatorResponse(coordinators=found)
-    one = _coordinator(state, request.key_type, request.key, context)
+    one = _coordinator(state, request.key_type, request.key, context.listener)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -85,26 +95,32 @@ def find_coordinator(
     )
 
 
-def _coordinator(state: BrokerState, key_type: int, key: str, context: RequestContext) -> Coordinator:
+def _coordinator(state: BrokerState, key_type: int, key: str, listener: str) -> Coordinator:
     if key_type == TRANSACTION:
-        refuse_transaction(state, key, context)
-        # Clients retry COORDINATOR_NOT_AVAILABLE for ever; this error reaches the user at once.
-        return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
+        return _transaction_coordinator(state, key, listener)
     if key_type != GROUP:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"There are no coordinators of key type {key_type}")
     if not state.config.deviations.instant_topics and not state.topics.is_used(state.catalog.topics[OFFSETS_TOPIC]):
         state.topics.used.add(OFFSETS_TOPIC)
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     state.topics.used.add(OFFSETS_TOPIC)
-    node = state.node_by_id[state.coordinator_of(state.shard_of(key))]
+    return _coordinator_at(state, listener, state.coordinator_of(state.shard_of(key)), key)
+
+
+def _transaction_coordinator(state: BrokerState, key: str, listener: str) -> Coordinator:
+    is_new = not state.transactions.shards
+    state.transactions.create()
+    broker = state.transactions.coordinator_of(key)
+    if broker is None or broker in state.absent or (is_new and not state.config.deviations.instant_topics):
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
+    return _coordinator_at(state, listener, broker, key)
+
+
+def _coordinator_at(state: BrokerState, listener: str, broker_id: int, key: str) -> Coordinator:
+    node = state.node_at(listener, broker_id)
+    if node is None:
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")
-
-
-def refuse_transaction(state: BrokerState, transactional_id: str, context: RequestContext) -> None:
-    """Report it to the operator: clients show the refusal as a missing permission."""
-    client = context.client
-    values = (("transactional_id", cut(transactional_id)), ("client_id", cut(client.client_id)), ("host", client.host))
-    state.turn.complain(Complaint("transaction refused", TRANSACTION_REFUSED, values))
 
 
 def _no_coordinator(key: str, error: ErrorCode, message: str) -> Coordinator:
@@ -130,7 +146,7 @@ def describe_cluster(
         controller_id=state.controller_id,
         brokers=tuple(
             DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in state.present_nodes
+            for node in state.nodes_at(context.listener)
         ),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

@@ -23,7 +23,8 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 def incremental_alter_configs(
     state: BrokerState, request: incremental_schema.IncrementalAlterConfigsRequest, context: RequestContext
 ) -> Generator[int, None, incremental_schema.IncrementalAlterConfigsResponse]:
-    responses = yield from _alter(state, request, _incremental, incremental_schema.AlterConfigsResourceResponse)
+    answer = incremental_schema.AlterConfigsResourceResponse
+    responses = yield from _alter(state, request, _incremental, answer, context.broker_id)
     return incremental_schema.IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -31,7 +32,8 @@ def incremental_alter_configs(
 def alter_configs(
     state: BrokerState, request: alter_schema.AlterConfigsRequest, context: RequestContext
 ) -> Generator[int, None, alter_schema.AlterConfigsResponse]:
-    responses = yield from _alter(state, request, _replaced, alter_schema.AlterConfigsResourceResponse)
+    answer = alter_schema.AlterConfigsResourceResponse
+    responses = yield from _alter(state, request, _replaced, answer, context.broker_id)
     return alter_schema.AlterConfigsResponse(responses=responses)
 
 
@@ -40,6 +42,7 @@ def _alter(
     request: Any,
     compute: Callable[[BrokerState, Resource, Any], dict[str, str]],
     answer: Callable[..., Any],
+    broker_id: int,
 ) -> Generator[int, None, tuple[Any, ...]]:
     """Change each resource, and answer it. Each is a step."""
     times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
@@ -52,7 +55,7 @@ def _alter(
         try:
             if times[kind, name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
-            resource = resource_of(state, kind, name)
+            resource = resource_of(state, kind, name, broker_id)
             configs = resource.checked(compute(state, resource, asked))
             if not request.validate_only and configs != resource.configs:
                 resource.put(configs)

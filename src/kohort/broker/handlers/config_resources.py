@@ -43,6 +43,10 @@ STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 4, 5, 8
 """Codes of where a value comes from."""
 
 
+SECRET = frozenset(name for name, setting in SETTINGS.items() if setting.metadata["secret"])
+"""Settings whose values are not told."""
+
+
 class Refused(Exception):
     """One resource of a request cannot be served."""
 
@@ -65,12 +69,15 @@ class Resource(msgspec.Struct, frozen=True):
     put: Callable[[dict[str, str]], object]
 
 
-def resource_of(state: BrokerState, type: int, name: str) -> Resource:
+def resource_of(state: BrokerState, type: int, name: str, broker_id: int) -> Resource:
+    """`broker_id`: the broker that is asked. Raises Refused."""
     if type == TOPIC:
         return _topic(state, name)
     if type == GROUP:
         return _group(state, name)
     if type == BROKER:
+        if name and not state.config.deviations.any_broker and name != str(broker_id):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {name}")
         return _broker(state, name)
     raise Refused(ErrorCode.INVALID_REQUEST, f"There are no configs of resource type {type}")
 
@@ -95,6 +102,9 @@ def synonyms(
 def setting_synonyms(state: BrokerState, name: str, broker_id: int | None) -> list[DescribeConfigsSynonym]:
     """The values of a broker's setting by their sources, the one in force first; without a broker, those of all."""
     default, static = SETTINGS[name].default, getattr(state.config, SETTINGS[name].name)
+    if name in SECRET:
+        source = DEFAULT_CONFIG if static == default else STATIC_BROKER_CONFIG
+        return [DescribeConfigsSynonym(name=name, value=None, source=source)]
     if name == "broker.id" and broker_id is not None:
         static = broker_id
     found = []

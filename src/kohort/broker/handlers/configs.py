@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Mapping
 
 from kohort.broker.handlers.config_resources import (
     BROKER,
+    SECRET,
     TOPIC_CONFIG,
     Refused,
     Resource,
@@ -56,7 +57,7 @@ def _described_resource(
     error, message = ErrorCode.NONE, None
     entries: tuple[DescribeConfigsResourceResult, ...] = ()
     try:
-        found = resource_of(state, resource.resource_type, resource.resource_name)
+        found = resource_of(state, resource.resource_type, resource.resource_name, broker_id)
         if resource.resource_type == BROKER:
             entries = _shaped(_broker_entries(state, found, resource.resource_name), resource, request)
         else:
@@ -132,7 +133,7 @@ def _broker_entries(state: BrokerState, resource: Resource, name: str) -> Iterab
             name=known.name,
             value=found[0].value,
             read_only=known.name not in DYNAMIC,
-            is_sensitive=False,
+            is_sensitive=known.name in SECRET,
             config_source=found[0].source,
             synonyms=tuple(found),
             config_type=known.type,

@@ -12,6 +12,9 @@ does not own are refused. The group's shard decides each time that the fetch is 
 partition while it waits for data. All brokers of the process have all shards, so the leader need not be the
 coordinator.
 
+A reader of committed records (isolation level 1) gets the batches before the last stable offset, and the list of the
+aborted transactions whose records it must drop. Control batches are for all readers, which skip them.
+
 Fetch sessions are declined: every answer has session 0, so clients send the full list each time. An answer holds only
 records that an earlier turn made durable.
 
@@ -38,9 +41,11 @@ from kohort.broker.waits.fetch_waits import FetchWait
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.offsets.ownership_fence import Fence, every
 from kohort.storage.protocol import DamagedBatch, LogKey
+from kohort.wire.batches import read_header
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
     NOBODY,
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -96,7 +101,11 @@ def fetch(state: BrokerState, request: FetchRequest, context: RequestContext) ->
     if size > 1 and _repeats(request):
         request = changed(request, topics=_collected({}, request.topics))
         size = _size(request)
-    return resume(state, FetchWait(request, context, size, deadline_ms))
+    return resume(state, _wait(request, context, size, deadline_ms))
+
+
+def _wait(request: FetchRequest, context: RequestContext, size: int, deadline_ms: Millis) -> FetchWait:
+    return FetchWait(request, context, size, deadline_ms, committed=request.isolation_level == READ_COMMITTED)
 
 
 def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fetched:
@@ -131,7 +140,8 @@ def _reading(state: BrokerState, wait: FetchWait, most_bytes: int) -> _Reading:
     request = wait.request
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes, most_bytes))
     left = min(limit, state.turn.fetch_share_bytes)
-    return _Reading(state, request, wait.context, CurrentLeaders(state), _fence(state, request), limit, left, left)
+    leaders = CurrentLeaders(state, wait.context.listener)
+    return _Reading(state, request, wait.context, leaders, _fence(state, request), limit, left, left)
 
 
 def _topic(topic: FetchTopic, partitions: list[PartitionData]) -> FetchableTopicResponse:
@@ -201,7 +211,7 @@ def _without_repeats_in_steps(
             partitions.update((asked.partition, asked) for asked in topic.partitions[first : first + LARGE])
             yield 0
     request = changed(request, topics=_collected(found, ()))
-    return resume(state, FetchWait(request, context, _size(request), deadline_ms))
+    return resume(state, _wait(request, context, _size(request), deadline_ms))
 
 
 # -- one partition
@@ -300,7 +310,8 @@ def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> 
     whole_first = reading.size == 0
     if (limit <= 0 and not whole_first) or asked.fetch_offset >= partition.high_watermark:
         return ()
-    batches = partition.read(asked.fetch_offset, max(limit, 0), whole_first=whole_first)
+    committed = reading.request.isolation_level == READ_COMMITTED
+    batches = partition.read(asked.fetch_offset, max(limit, 0), whole_first=whole_first, committed=committed)
     size = sum(map(len, batches))
     reading.left_bytes = max(0, reading.left_bytes - size)
     reading.size += size
@@ -318,11 +329,24 @@ def _data(
         partition_index=asked.partition,
         error_code=0,
         high_watermark=partition.high_watermark,
-        last_stable_offset=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
         log_start_offset=partition.start_offset,
         diverging_epoch=diverging,
-        aborted_transactions=() if reading.request.isolation_level == READ_COMMITTED else None,
+        aborted_transactions=_aborted(partition, asked.fetch_offset, batches)
+        if reading.request.isolation_level == READ_COMMITTED
+        else None,
         records=cast(bytes, batches),  # the codec writes the batches one after the other
+    )
+
+
+def _aborted(partition: Partition, first: int, batches: tuple[bytes, ...]) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions with records in these batches, in the order of their markers, as Kafka lists them."""
+    if not batches or not partition.has_aborted:
+        return ()
+    end = read_header(batches[-1]).last_offset + 1
+    return tuple(
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in partition.aborted_in(first, end)
     )
 
 

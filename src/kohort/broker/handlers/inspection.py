@@ -1,13 +1,12 @@
 """What tools ask about a cluster: DescribeLogDirs, DescribeQuorum, ListConfigResources, and the APIs of features that
-kohort does not have, whose lists are empty: DescribeAcls, DescribeClientQuotas, DescribeUserScramCredentials,
-ListPartitionReassignments.
+kohort does not have, whose lists are empty: DescribeClientQuotas, ListPartitionReassignments.
 
-The answers are those of an Apache Kafka broker without an authorizer, quotas, SCRAM users and reassignments.
+The answers are those of an Apache Kafka broker without quotas and reassignments.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Generator, Iterable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
 from kohort.broker.request import RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from kohort.wire.schemas.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -34,11 +32,6 @@ from kohort.wire.schemas.describe_quorum import (
     QuorumNode,
     ReplicaState,
 )
-from kohort.wire.schemas.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-)
 from kohort.wire.schemas.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -51,6 +44,8 @@ from kohort.wire.schemas.list_partition_reassignments import (
 
 IN_MEMORY = "memory"
 """The log directory of a server without one."""
+UNKNOWN = -1
+"""The size of its volume."""
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 """Resource types that Kafka lists and kohort has none of."""
 METADATA_TOPIC = "__cluster_metadata"
@@ -65,7 +60,8 @@ MAX_QUORUMS = 1000
 def describe_log_dirs(
     state: BrokerState, request: DescribeLogDirsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeLogDirsResponse]:
-    """The sizes of the partitions of which this broker has a replica. Unknown ones are left out, as in Kafka."""
+    """The sizes of the partitions of which this broker has a replica, and of the volume. Unknown partitions are left
+    out, as in Kafka."""
     if request.topics is None:
         asked = {topic.name: set(range(len(topic.partitions))) for topic in state.topics.listed()}
     else:
@@ -78,10 +74,24 @@ def describe_log_dirs(
         topics.append(_sizes(state, name, indexes, context.broker_id))
     data_dir = state.config.data_dir
     log_dir = str(Path(data_dir).expanduser().absolute()) if data_dir else IN_MEMORY
+    total, usable = _volume(log_dir) if data_dir else (UNKNOWN, UNKNOWN)
     result = DescribeLogDirsResult(
-        error_code=ErrorCode.NONE, log_dir=log_dir, topics=tuple(topic for topic in topics if topic.partitions)
+        error_code=ErrorCode.NONE,
+        log_dir=log_dir,
+        topics=tuple(topic for topic in topics if topic.partitions),
+        total_bytes=total,
+        usable_bytes=usable,
     )
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=(result,))
+
+
+def _volume(log_dir: str) -> tuple[int, int]:
+    """The size of the volume, and what is free for this user, in bytes (KIP-827)."""
+    try:
+        found = os.statvfs(log_dir)
+    except OSError:
+        return UNKNOWN, UNKNOWN
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
 def _sizes(state: BrokerState, name: str, indexes: set[int], broker_id: int) -> DescribeLogDirsTopic:
@@ -135,8 +145,8 @@ def describe_quorum(
         current_voters=replicas[:1],
         observers=replicas[1:],
     )
-    controller = state.present_nodes[0]
-    listener = QuorumListener(name="PLAINTEXT", host=controller.host, port=controller.port)
+    controller = state.node_at(context.listener, state.controller_id) or state.present_nodes[0]
+    listener = QuorumListener(name=context.listener or "PLAINTEXT", host=controller.host, port=controller.port)
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         topics=(DescribeQuorumResponseTopic(topic_name=METADATA_TOPIC, partitions=(partition,)),),
@@ -192,39 +202,10 @@ def _names(state: BrokerState, type: int) -> Iterable[str]:
 # -- what kohort does not have
 
 
-def describe_acls(state: BrokerState, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="No Authorizer is configured on the broker",
-        resources=(),
-    )
-
-
 def describe_client_quotas(
     state: BrokerState, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message=None, entries=())
-
-
-@in_steps
-def describe_user_scram_credentials(
-    state: BrokerState, request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> Generator[int, None, DescribeUserScramCredentialsResponse]:
-    times = Counter(user.name for user in request.users or ())
-    results = yield from rows(times, lambda name: _no_credentials(name, times[name]))
-    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
-
-
-def _no_credentials(name: str, times: int) -> DescribeUserScramCredentialsResult:
-    if times > 1:
-        error = ErrorCode.DUPLICATE_RESOURCE
-        message = "Cannot describe SCRAM credentials for the same user twice in a single request: "
-    else:
-        error = ErrorCode.RESOURCE_NOT_FOUND
-        message = "Attempt to describe a user credential that does not exist: "
-    return DescribeUserScramCredentialsResult(
-        user=name, error_code=error, error_message=message + name, credential_infos=()
-    )
 
 
 def list_partition_reassignments(

@@ -9,12 +9,13 @@ from kohort.broker.state import BrokerState
 class CurrentLeaders:
     """Collects them, each once."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, state: BrokerState, listener: str) -> None:
+        self._known = state.nodes_by_listener.at(listener)
         self._ids: dict[int, None] = {}
 
     def add(self, broker_id: int) -> None:
         self._ids[broker_id] = None
 
     def nodes(self) -> list[Node]:
-        return [self._state.node_by_id[broker_id] for broker_id in self._ids]
+        """Those that the clients of the listener can reach."""
+        return [self._known[broker_id] for broker_id in self._ids if broker_id in self._known]

@@ -25,12 +25,15 @@ from kohort.wire.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 MAX_DESCRIBED_PARTITIONS = 2000
 """Kafka's max.request.partition.size.limit."""
 MAX_CREATED_PARTITIONS = 5_000
 """Partitions that one Metadata request creates; each topic counts as TOPIC_COUNTS more."""
 TOPIC_COUNTS = 9
+METADATA_KEY = 3
+NO_LEADER = -1
 
 
 @in_steps
@@ -38,23 +41,24 @@ def metadata(
     state: BrokerState, request: MetadataRequest, context: RequestContext
 ) -> Generator[None, None, MetadataResponse]:
     version = context.api_version
+    told = _Told(state, context)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
         topics = []
         for topic in state.topics.listed():
-            topics.append(_known(topic, operations))
+            topics.append(_known(topic, operations, told))
             yield
     else:
         create = _Creation(request.allow_auto_topic_creation and state.config.auto_create_topics_enable)
         asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
         topics = []
         for wanted in asked.values():
-            topics.append(_one(state, wanted, version, create, operations))
+            topics.append(_one(state, wanted, version, create, operations, told))
             yield
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in state.present_nodes
+            for node in state.nodes_at(context.listener)
         ),
         cluster_id=state.catalog.cluster_id,
         controller_id=state.controller_id,
@@ -66,13 +70,18 @@ def metadata(
 
 
 def _one(
-    state: BrokerState, wanted: MetadataRequestTopic, version: int, create: _Creation, operations: int
+    state: BrokerState,
+    wanted: MetadataRequestTopic,
+    version: int,
+    create: _Creation,
+    operations: int,
+    told: _Told,
 ) -> MetadataResponseTopic:
     name, topic_id = wanted.name, wanted.topic_id
     if topic_id != NO_UUID and version >= 12:
         topic = state.catalog.by_id.get(topic_id)
         if topic is not None:
-            return _known(topic, operations)
+            return _known(topic, operations, told)
         return _unknown(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, operations)
     if name is None or topic_id != NO_UUID:
         # Before version 12 a topic is asked for by its name alone.
@@ -83,7 +92,7 @@ def _one(
         if error:
             return _unknown(error, name, NO_UUID, operations)
         topic = state.catalog.topics[name]
-    return _known(topic, operations)
+    return _known(topic, operations, told)
 
 
 def _unknown(error: ErrorCode, name: str | None, topic_id: bytes, operations: int) -> MetadataResponseTopic:
@@ -121,7 +130,24 @@ class _Creation:
         return ErrorCode.NONE if config.deviations.instant_topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _known(topic: Topic, operations: int) -> MetadataResponseTopic:
+class _Told:
+    """The brokers whose addresses the client of a request gets: those of the listener it came by."""
+
+    def __init__(self, state: BrokerState, context: RequestContext) -> None:
+        self._known = state.nodes_by_listener.at(context.listener)
+        self._error = ErrorCode.LEADER_NOT_AVAILABLE
+        if context.api_version >= 6 or context.api_key != METADATA_KEY:
+            self._error = ErrorCode.LISTENER_NOT_FOUND
+
+    def leader(self, assignment: PartitionAssignment) -> tuple[ErrorCode, int]:
+        """The partition's error, and its leader; Source: KRaftMetadataCache.getPartitionMetadata."""
+        return (ErrorCode.NONE, assignment.leader) if assignment.leader in self._known else (self._error, NO_LEADER)
+
+    def offline(self, assignment: PartitionAssignment) -> tuple[int, ...]:
+        return tuple(replica for replica in assignment.replicas if replica not in self._known)
+
+
+def _known(topic: Topic, operations: int, told: _Told) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -129,14 +155,16 @@ def _known(topic: Topic, operations: int) -> MetadataResponseTopic:
         is_internal=topic.is_internal,
         partitions=tuple(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
+                error_code=error,
                 partition_index=index,
-                leader_id=assignment.leader,
+                leader_id=leader,
                 leader_epoch=assignment.leader_epoch,
                 replica_nodes=assignment.replicas,
                 isr_nodes=assignment.replicas,
+                offline_replicas=told.offline(assignment) if error else (),
             )
             for index, assignment in enumerate(topic.partitions)
+            for error, leader in (told.leader(assignment),)
         ),
         topic_authorized_operations=operations,
     )
@@ -148,7 +176,7 @@ def describe_topic_partitions(
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     """Topics in the order of their names, from the cursor on, up to a number of partitions; a new cursor for the
     rest."""
-    cursor = request.cursor
+    cursor, told = request.cursor, _Told(state, context)
     first_name = cursor.topic_name if cursor is not None else ""
     names = {topic.name for topic in request.topics or state.topics.listed()}
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
@@ -172,7 +200,7 @@ def describe_topic_partitions(
             )
         indexes = range(first, min(len(topic.partitions), first + left))
         left -= len(indexes)
-        described.append(_described(topic, indexes))
+        described.append(_described(topic, indexes, told))
         if indexes.stop < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
                 topics=tuple(described), next_cursor=Cursor(topic_name=name, partition_index=indexes.stop)
@@ -186,7 +214,7 @@ def _undescribed(error: ErrorCode, name: str) -> DescribeTopicPartitionsResponse
     )
 
 
-def _described(topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+def _described(topic: Topic, indexes: range, told: _Told) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -194,17 +222,18 @@ def _described(topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseT
         is_internal=topic.is_internal,
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE,
+                error_code=error,
                 partition_index=index,
-                leader_id=topic.partitions[index].leader,
+                leader_id=leader,
                 leader_epoch=topic.partitions[index].leader_epoch,
                 replica_nodes=topic.partitions[index].replicas,
                 isr_nodes=topic.partitions[index].replicas,
-                offline_replicas=(),
+                offline_replicas=told.offline(topic.partitions[index]) if error else (),
                 eligible_leader_replicas=(),
                 last_known_elr=(),
             )
             for index in indexes
+            for error, leader in (told.leader(topic.partitions[index]),)
         ),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -6,13 +6,13 @@ OffsetFetch are put into that of one group. Unknown partitions get their error a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.request import ROW_BYTES, RequestContext, Room, in_steps, rows
+from kohort.broker.request import ROW_BYTES, InSteps, RequestContext, Room, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint
@@ -28,6 +28,7 @@ from kohort.wire.schemas.offset_commit import (
 )
 from kohort.wire.schemas.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -43,10 +44,18 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequestTopic
+
+_Topic = TypeVar("_Topic", OffsetCommitRequestTopic, OffsetDeleteRequestTopic, TxnOffsetCommitRequestTopic)
 
 MOST_PARTITIONS = 10_000
-"""Partitions of one commit or deletion, which is one step. Kafka has a similar limit: the records of a commit are one
-batch, of up to message.max.bytes."""
+"""Partitions of one commit, or of one deletion. Kafka has a similar limit: the records of a commit
+are one batch, of up to message.max.bytes."""
+DELETE_STEP = 500
+"""Partitions of a deletion above which it is made in steps."""
+COMMIT_STEP = 500
+"""Partitions of a commit above which it is made in steps. If the group refuses a step, the earlier ones count: each
+partition has its own error."""
 GROUPS = 8
 """The first version of OffsetFetch that names several groups."""
 
@@ -57,9 +66,49 @@ def offset_commit(state: BrokerState, request: OffsetCommitRequest, context: Req
         return OffsetCommitResponse(
             topics=tuple(_commit_errors(topic, ErrorCode.NOT_COORDINATOR) for topic in request.topics)
         )
-    if sum(len(topic.partitions) for topic in request.topics) > MOST_PARTITIONS:
+    size = sum(len(topic.partitions) for topic in request.topics)
+    if size > MOST_PARTITIONS:
         error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         return OffsetCommitResponse(topics=tuple(_commit_errors(topic, error) for topic in request.topics))
+    if size > COMMIT_STEP:
+        return InSteps(_commit_in_steps(state, shard, request, context))
+    return _commit(state, shard, request, context)
+
+
+def _commit_in_steps(
+    state: BrokerState, shard: int, request: OffsetCommitRequest, context: RequestContext
+) -> Generator[int, None, OffsetCommitResponse]:
+    answered: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
+    for topics in parts(request.topics, COMMIT_STEP):
+        response = _commit(state, shard, changed(request, topics=topics), context)
+        for made in response.topics:
+            answered.setdefault((made.name, made.topic_id), []).extend(made.partitions)
+        yield COMMIT_STEP * ROW_BYTES
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=tuple(partitions))
+            for (name, topic_id), partitions in answered.items()
+        )
+    )
+
+
+def parts(topics: Sequence[_Topic], most: int) -> Iterator[tuple[_Topic, ...]]:
+    """The topics with their partitions, `most` of these or up to twice as many at a time."""
+    part: list[_Topic] = []
+    size = 0
+    for topic in topics:
+        for first in range(0, len(topic.partitions), most):
+            partitions = topic.partitions[first : first + most]
+            part.append(changed(topic, partitions=partitions))
+            size += len(partitions)
+            if size >= most:
+                yield tuple(part)
+                part, size = [], 0
+    if part:
+        yield tuple(part)
+
+
+def _commit(state: BrokerState, shard: int, request: OffsetCommitRequest, context: RequestContext) -> Any:
     asked, refused = for_shard(state, request, context.api_version)
     if asked is None:
         return OffsetCommitResponse(topics=tuple(refused))
@@ -143,7 +192,7 @@ def _merged_commit(
 def offset_fetch(
     state: BrokerState, request: OffsetFetchRequest, context: RequestContext
 ) -> Generator[int, None, OffsetFetchResponse]:
-    answer = _Answer(state, context)
+    answer = _Answer(state, context, stable=request.require_stable)
     if context.api_version < GROUPS:
         return (yield from _fetch_older(answer, request, context.api_version))
     groups: list[OffsetFetchResponseGroup] = []
@@ -198,7 +247,8 @@ def _no_offset(index: int, error: int) -> OffsetFetchResponsePartition:
 class _Answer:
     """The parts of an answer to OffsetFetch, and the room in it."""
 
-    def __init__(self, state: BrokerState, context: RequestContext) -> None:
+    def __init__(self, state: BrokerState, context: RequestContext, *, stable: bool) -> None:
+        self._stable = stable
         self._state = state
         self._context = context
         self._room = Room(state.most_answer_bytes)
@@ -229,7 +279,8 @@ class _Answer:
         self, shard: int, group: OffsetFetchRequestGroup
     ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
         shard_of_group = self._state.shards[shard]
-        return (yield from shard_of_group.fetch_offsets(group, self._context.api_version, self._room.take))
+        version, take = self._context.api_version, self._room.take
+        return (yield from shard_of_group.fetch_offsets(group, version, take, stable=self._stable))
 
     def _by_ids(
         self, shard: int, group: OffsetFetchRequestGroup
@@ -267,8 +318,58 @@ def offset_delete(state: BrokerState, request: OffsetDeleteRequest, context: Req
     shard = state.shard_of(request.group_id)
     if state.coordinator_of(shard) != context.broker_id:
         return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=())
-    if sum(len(topic.partitions) for topic in request.topics) > MOST_PARTITIONS:
+    size = sum(len(topic.partitions) for topic in request.topics)
+    if size > MOST_PARTITIONS:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_REQUEST, topics=())
+    if size > DELETE_STEP:
+        return InSteps(_delete_in_steps(state, shard, request, context))
+    return _delete(state, shard, request, context)
+
+
+def _delete_in_steps(
+    state: BrokerState, shard: int, request: OffsetDeleteRequest, context: RequestContext
+) -> Generator[int, None, OffsetDeleteResponse]:
+    answered: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    unique = [changed(topic, partitions=tuple(dict.fromkeys(topic.partitions))) for topic in request.topics]
+    for at, topics in enumerate(parts(unique, DELETE_STEP)):
+        response = _delete(state, shard, changed(request, topics=topics), context, may_be_gone=at > 0)
+        if response.error_code:
+            return OffsetDeleteResponse(error_code=response.error_code, topics=())
+        for made in response.topics:
+            answered.setdefault(made.name, []).extend(made.partitions)
+        yield DELETE_STEP * ROW_BYTES
+    return _delete_response(answered)
+
+
+def _deleted(topics: Sequence[OffsetDeleteRequestTopic]) -> OffsetDeleteResponse:
+    """There is nothing to delete."""
+    partition = OffsetDeleteResponsePartition
+    return _delete_response(
+        {
+            topic.name: [partition(partition_index=asked.partition_index, error_code=0) for asked in topic.partitions]
+            for topic in topics
+        }
+    )
+
+
+def _delete_response(topics: Mapping[str, Sequence[OffsetDeleteResponsePartition]]) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.NONE,
+        topics=tuple(
+            OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items()
+        ),
+    )
+
+
+def _delete(
+    state: BrokerState,
+    shard: int,
+    request: OffsetDeleteRequest,
+    context: RequestContext,
+    *,
+    may_be_gone: bool = False,
+) -> Any:
+    """`may_be_gone`: a group of offsets alone is gone with the last of them."""
     known = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for wanted in request.topics:
@@ -285,14 +386,11 @@ def offset_delete(state: BrokerState, request: OffsetDeleteRequest, context: Req
         if present:
             known.append(changed(wanted, partitions=present))
     response = ask_shard(state, shard, changed(request, topics=tuple(known)), context)
+    if may_be_gone and response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        response = _deleted(known)
     if response.error_code or not refused:
         return response
     topics = {topic.name: list(topic.partitions) for topic in response.topics}
     for name, partitions in refused.items():
         topics.setdefault(name, []).extend(partitions)
-    return OffsetDeleteResponse(
-        error_code=ErrorCode.NONE,
-        topics=tuple(
-            OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items()
-        ),
-    )
+    return _delete_response(topics)

@@ -2,14 +2,21 @@
 
 acks=0 gets no response at all, and when something is wrong the connection is closed, which is all that such a client
 can notice (W8). acks=1 and acks=all are answered when the turn is durable, like everything else.
+
+A request with many partitions is handled in steps. Batches that take long to decompress or to compress are prepared
+before, in steps too (logs/preparation.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kohort.broker.handlers.leaders import CurrentLeaders
+from kohort.broker.handlers.transactional_produce import ADDS, TOPIC_IDS, Writer, is_transactional, writer_of
+from kohort.broker.logs.preparation import Batch, costly_batches, prepare
 from kohort.broker.logs.validation import Room
 from kohort.broker.messages import changed
-from kohort.broker.request import CloseConnection, RequestContext
+from kohort.broker.request import ROW_BYTES, CloseConnection, InSteps, RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.wire.errors import ErrorCode
@@ -25,26 +32,53 @@ from kohort.wire.schemas.produce import (
     TopicProduceResponse,
 )
 
-TOPIC_IDS = 13
-"""The first version that names topics by their ids."""
+STEP = 300
+"""Partitions of a step."""
+WITHOUT_START = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+"""Errors of an append whose answers do not say where the log begins, as in Kafka."""
 _ACKS = (-1, 0, 1)
 
 
-def produce(
-    state: BrokerState, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | CloseConnection | None:
-    leaders = CurrentLeaders(state)
+Result = ProduceResponse | CloseConnection | None
+
+
+def produce(state: BrokerState, request: ProduceRequest, context: RequestContext) -> Result | InSteps:
     config = state.catalog.config_of(context.broker_id)
     room = Room(config.message_max_records, config.message_max_uncompressed_bytes)
-    response = ProduceResponse(
-        responses=tuple(_topic(state, request, topic, context, leaders, room) for topic in request.topic_data),
-        node_endpoints=tuple(
-            NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in leaders.nodes()
-        ),
-    )
+    costly = costly_batches(state, request, by_id=context.api_version >= TOPIC_IDS)
+    if costly or sum(len(topic.partition_data) for topic in request.topic_data) > STEP:
+        return InSteps(_in_steps(state, request, context, room, costly))
+    leaders, writer = CurrentLeaders(state, context.listener), writer_of(request, state, context)
+    topics = [_topic(state, request, topic, context, leaders, room, writer) for topic in request.topic_data]
+    return _answer(request, topics, leaders)
+
+
+def _in_steps(
+    state: BrokerState, request: ProduceRequest, context: RequestContext, room: Room, costly: list[Batch]
+) -> Generator[int, None, Result]:
+    yield from prepare(costly, room)
+    leaders, writer = CurrentLeaders(state, context.listener), writer_of(request, state, context)
+    yield ROW_BYTES
+    topics = []
+    for topic in request.topic_data:
+        made: list[PartitionProduceResponse] = []
+        for first in range(0, len(topic.partition_data), STEP):
+            if first:
+                yield STEP * ROW_BYTES
+            if isinstance(writer, Writer):
+                writer.ask_again()
+            part = changed(topic, partition_data=topic.partition_data[first : first + STEP])
+            made.extend(_topic(state, request, part, context, leaders, room, writer).partition_responses)
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(made)))
+        yield ROW_BYTES
+    return _answer(request, topics, leaders)
+
+
+def _answer(request: ProduceRequest, topics: list[TopicProduceResponse], leaders: CurrentLeaders) -> Result:
+    nodes = [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in leaders.nodes()]
     if request.acks != 0:
-        return response
-    for topic in response.responses:
+        return ProduceResponse(responses=tuple(topics), node_endpoints=tuple(nodes))
+    for topic in topics:
         for partition in topic.partition_responses:
             if partition.error_code:
                 name = topic.name or topic.topic_id.hex()
@@ -60,6 +94,7 @@ def _topic(
     context: RequestContext,
     leaders: CurrentLeaders,
     room: Room,
+    writer: Writer | ErrorCode | None,
 ) -> TopicProduceResponse:
     if context.api_version >= TOPIC_IDS:
         topic, unknown = state.catalog.by_id.get(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
@@ -71,7 +106,7 @@ def _topic(
         partition_responses=tuple(
             _refused(partition.index, unknown)
             if topic is None
-            else _partition(state, request, topic, partition, context, leaders, room)
+            else _partition(state, request, topic, partition, context, leaders, room, writer)
             for partition in data.partition_data
         ),
     )
@@ -85,6 +120,7 @@ def _partition(
     context: RequestContext,
     leaders: CurrentLeaders,
     room: Room,
+    writer: Writer | ErrorCode | None,
 ) -> PartitionProduceResponse:
     partition = state.partition(topic, data.index)
     if partition is None:
@@ -100,12 +136,21 @@ def _partition(
         return _refused(data.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=current)
     if request.acks == -1 and len(assignment.replicas) < partition.settings.min_insync_replicas:
         return _refused(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
-    if request.transactional_id is not None:
-        return _refused(data.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    appended = state.turn.append(partition, data.records or b"", room)
+    if isinstance(writer, ErrorCode):
+        return _refused(data.index, writer)
+    new_epochs = False
+    if writer is not None and is_transactional(data.records):
+        if error := writer.check(topic, data.index, partition, request):
+            return _refused(data.index, error)
+        new_epochs = context.api_version >= ADDS
+    appended = state.turn.append(partition, data.records or b"", room, new_epochs=new_epochs)
     if appended.error:
+        # Kafka compares the epoch of a transaction's records before it looks at the log.
+        is_early = appended.error is ErrorCode.INVALID_PRODUCER_EPOCH and is_transactional(data.records)
+        has_start = appended.error not in WITHOUT_START and not is_early
         return changed(
             _refused(data.index, appended.error, appended.message),
+            log_start_offset=partition.start_offset if has_start else -1,
             record_errors=tuple(
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=appended.message)
                 for index in appended.refused_records

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Generator
 from functools import partial
 
-from kohort.broker.handlers.fetch import leader_error
-from kohort.broker.logs.partition import Partition, Search, SearchedEnough
+from kohort.broker.handlers.fetch import READ_COMMITTED, leader_error
+from kohort.broker.logs.partition import Partition
+from kohort.broker.logs.time_search import Search, SearchedEnough
 from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
@@ -50,6 +51,7 @@ def list_offsets(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
     search = Search()
+    committed = request.isolation_level == READ_COMMITTED
     topics = []
     for topic in request.topics:
         partitions = []
@@ -60,14 +62,20 @@ def list_offsets(
                 )
                 partitions.append(refused)
             else:
-                partitions.append(_list_offset(state, state.topic(topic.name), partition, context, search))
+                found = _list_offset(state, state.topic(topic.name), partition, context, search, committed)
+                partitions.append(found)
             yield
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
 def _list_offset(
-    state: BrokerState, topic: Topic | None, asked: ListOffsetsPartition, context: RequestContext, search: Search
+    state: BrokerState,
+    topic: Topic | None,
+    asked: ListOffsetsPartition,
+    context: RequestContext,
+    search: Search,
+    committed: bool,
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
     partition = state.partition(topic, index) if topic is not None else None
@@ -80,7 +88,7 @@ def _list_offset(
     if error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
     try:
-        timestamp, offset, epoch = _locate(partition, asked.timestamp, search)
+        timestamp, offset, epoch = _locate(partition, asked.timestamp, search, committed)
     except SearchedEnough:
         # Clients ask again for these partitions; the others are done by then.
         error = ErrorCode.OFFSET_NOT_AVAILABLE if context.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
@@ -93,12 +101,14 @@ def _list_offset(
     )
 
 
-def _locate(partition: Partition, timestamp: int, search: Search) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch; each -1 if there is none."""
+def _locate(partition: Partition, timestamp: int, search: Search, committed: bool) -> tuple[int, int, int]:
+    """Timestamp, offset and leader epoch; each -1 if there is none. `committed`: for a reader that ends at the last
+    stable offset, which finds nothing behind it."""
+    # Appends and markers of this turn count: they are durable when the answer leaves.
+    end = partition.stable_end if committed else partition.end_offset
     match timestamp:
         case -1:
-            # Appends of this turn count: they are durable when the answer leaves.
-            return -1, partition.end_offset, partition.leader_epoch
+            return -1, end, partition.leader_epoch
         case -2 | -4:
             return -1, partition.start_offset, partition.epoch_at(partition.start_offset)
         case -5 | -6:
@@ -107,7 +117,7 @@ def _locate(partition: Partition, timestamp: int, search: Search) -> tuple[int, 
             found = partition.latest_record(search)
         case _:
             found = partition.first_record_at_or_after(timestamp, search)
-    if found is None:
+    if found is None or found.offset >= end:
         return -1, -1, -1
     return found.timestamp, found.offset, found.leader_epoch
 

@@ -301,7 +301,7 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
     if topic.name in OWN_TOPICS:
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"The number of partitions of {topic.name} is fixed at the first start",
+            f"The number of partitions of {topic.name} is fixed when it is created",
         )
     present = len(topic.partitions)
     additional = wanted.count - present

@@ -1,8 +1,9 @@
-"""The groups' journal in its topic, `__kohort_journal`: written with each turn, read at a start.
+"""The journal in its topic, `__kohort_journal`: written with each turn, read at a start.
 
-At the end of a turn the stories that have changed are appended to the topic's only partition, in the turn's commit. A
-story is a record: its key is the group and a slot, its value is JSON that any Kafka tool can read. The topic is
-compacted by these keys, which limits the stories of a group, and it has a retention.
+At the end of a turn the stories that have changed are appended to the topic's only partition, in the turn's commit, and
+the new entries about transactions. A story is a record: its key is the group and a slot, its value is JSON that any
+Kafka tool can read. The topic is compacted by these keys, which limits the stories of a group, and it has a retention.
+An entry about a transaction is a record of the same kind, with the transactional id in the place of the group.
 
 No decision of the broker depends on the journal. A record or batch that cannot be read is skipped and reported in the
 log. A start reads from the end of the topic, and stops at the journal's limit of memory.
@@ -18,6 +19,7 @@ from kohort.broker.logs.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import JOURNAL_TOPIC
 from kohort.broker.turn import Complaint
+from kohort.coordinator.journal.transaction_aborts import TransactionAborts
 from kohort.storage.protocol import DamagedBatch, StorageError, StoredBatch
 from kohort.wire.batches import check_crc, decode_columns, read_header
 from kohort.wire.errors import ProtocolError
@@ -30,7 +32,7 @@ REFUSED = "an assignment was refused"
 def write_journal(state: BrokerState) -> None:
     """Called at the end of a turn, before its metadata records are appended: the topic may have to be created."""
     _tell_the_operator(state)
-    records = state.journal.take_changed()
+    records = [*state.journal.take_changed(), *state.transactions.aborts.take_changed()]
     if records and state.config.journal_enable:
         state.turn.append_records(state.topics.partitions[_topic_id(state)][0], records)
 
@@ -82,7 +84,7 @@ def read_journal(state: BrokerState) -> None:
     bad = 0
     for value in newest.values():
         try:
-            state.journal.restore(value)
+            (state.transactions.aborts if TransactionAborts.is_entry(value) else state.journal).restore(value)
         except ValueError:
             bad += 1
     if bad:

@@ -15,22 +15,39 @@ of the key are durably gone by then. A later pass drops the tombstone, even if n
 
 A batch that loses all its records is deleted, unless it is the last one of a producer that may return: then it stays
 without records, so that a restart still knows the producer's sequence number.
+
+Transactions. A pass ends before the last stable offset, so all transactions that it sees are decided. Records of an
+aborted one are dropped and replace nothing. A marker stays while a batch of its transaction is in the log. The pass
+that finds none writes the horizon into the marker, and a later pass drops the marker when the horizon has come. The
+last marker of a producer that may return stays, for its epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from struct import pack_into
 
 import msgspec
 from google_crc32c import value as crc32c
 
-from kohort.broker.logs.partition import Partition, readable_records
+from kohort.broker.logs.partition import Partition
+from kohort.broker.logs.time_search import readable_records
+from kohort.broker.logs.transactions import Aborted
 from kohort.broker.logs.validation import NO_TIMESTAMP
 from kohort.broker.messages import changed
 from kohort.config import LONG_MAX
-from kohort.storage.protocol import BatchInfo, LogKey, Replace, Storage, StoredBatch
+from kohort.storage.protocol import (
+    ABORT_MARKER,
+    COMMIT_MARKER,
+    TRANSACTIONAL,
+    BatchInfo,
+    LogKey,
+    Replace,
+    Storage,
+    StoredBatch,
+)
 from kohort.wire.batches import (
     COMPRESSION_MASK,
     CRC_START,
@@ -53,13 +70,47 @@ BATCHES_A_LOOK = 5_000
 """Batches that are counted at a time: some ten milliseconds."""
 
 
+class Decided:
+    """The transactions of the compacted part of a log, all of which are decided."""
+
+    def __init__(self, aborted: Iterable[Aborted] = ()) -> None:
+        self._aborted: dict[int, list[tuple[int, int]]] = {}
+        """By producer: the first offset and the marker's offset of each aborted transaction, ascending."""
+        for one in aborted:
+            self._aborted.setdefault(one.producer_id, []).append((one.first_offset, one.marker_offset))
+        self._with_data: set[int] = set()
+        """The producers with a batch after their last marker."""
+
+    def is_aborted(self, batch: StoredBatch) -> bool:
+        if batch.kind != TRANSACTIONAL or batch.producer_id not in self._aborted:
+            return False
+        spans = self._aborted[batch.producer_id]
+        index = bisect_right(spans, batch.base_offset, key=lambda span: span[0]) - 1
+        return index >= 0 and batch.base_offset < spans[index][1]
+
+    def note_data(self, batch: StoredBatch) -> None:
+        self._with_data.add(batch.producer_id)
+
+    def had_data(self, marker: StoredBatch) -> bool:
+        """True if the log has a batch of the transaction that the marker ends."""
+        had = marker.producer_id in self._with_data
+        self._with_data.discard(marker.producer_id)
+        return had
+
+
 class Rules(msgspec.Struct, frozen=True):
-    """The inputs of the decision besides the keys."""
+    """The inputs of the decision besides the keys. The batches of a log are decided in order."""
 
     now: int
     delete_retention_ms: int
     is_last_of_producer: Callable[[StoredBatch], bool]
     """True if a batch must stay even without records, because it is the last batch of a producer that may return."""
+    decided: Decided
+
+    @property
+    def horizon(self) -> int:
+        """When what is found useless now may be dropped."""
+        return min(self.now + self.delete_retention_ms, LONG_MAX)
 
 
 class Compaction:
@@ -73,6 +124,7 @@ class Compaction:
         self._reading = max(first_dirty, partition.start_offset)
         self._replacing = partition.start_offset
         self.clean_to = end
+        self._decided = Decided(partition.aborted_in(0, end))
         self.done = False
         self.tombstones_go_ms: int | None = None
         """When all tombstones that the pass leaves may be dropped; None if it leaves none."""
@@ -91,12 +143,16 @@ class Compaction:
             return ()
         self._replacing = batches[-1].last_offset + 1
         rules = Rules(
-            now, self._partition.settings.delete_retention_ms, self._last_of_live_producer(now - producer_expiration_ms)
+            now,
+            self._partition.settings.delete_retention_ms,
+            self._last_of_live_producer(now - producer_expiration_ms),
+            self._decided,
         )
         replaced = replacements(self._partition.log, batches, self._newest, rules)
         self._note_tombstones(batches, now)
         for replace in replaced:
             self._note_tombstones(replace.batches, now)
+        self._partition.forget_aborted(_dropped_aborts(batches, replaced))
         return replaced
 
     def _note_tombstones(self, batches: Sequence[StoredBatch], now: int) -> None:
@@ -118,7 +174,7 @@ class Compaction:
                 self.clean_to = self._reading
                 return
             self._reading = batch.last_offset + 1
-            if not read_header(batch.data).is_control:
+            if not read_header(batch.data).is_control and not self._decided.is_aborted(batch):
                 for record in readable_records(batch) or ():
                     self._note(record)
 
@@ -129,11 +185,21 @@ class Compaction:
             self._newest[record.key] = record.offset
 
     def _last_of_live_producer(self, oldest: int) -> Callable[[StoredBatch], bool]:
+        log, storage = self._partition.log, self._storage
+        lasts: dict[int, tuple[int, ...]] = {}
+        """By producer: the offsets of its last batch of records and of its last batch; none if it is expired."""
+
         def is_last(batch: StoredBatch) -> bool:
-            if batch.producer_id < 0 or batch.max_timestamp < oldest:
+            producer_id = batch.producer_id
+            if producer_id < 0:
                 return False
-            [last] = self._storage.producer_batches(self._partition.log, batch.producer_id, 1)
-            return last.base_offset == batch.base_offset
+            if producer_id not in lasts:
+                last = storage.last_of_producer(log, producer_id)
+                assert last is not None, "the batch is in the log"
+                found = [*storage.producer_batches(log, producer_id, 1), last]
+                live = last.max_timestamp >= oldest
+                lasts[producer_id] = tuple(each.base_offset for each in found) if live else ()
+            return batch.base_offset in lasts[producer_id]
 
         return is_last
 
@@ -158,7 +224,7 @@ class DirtyPart:
         settings = partition.settings
         if not settings.compact:
             return None
-        self._count(partition, storage, now - settings.min_compaction_lag_ms)
+        self._count(partition, storage, now - settings.min_compaction_lag_ms, partition.last_stable_offset)
         info = storage.log_info(partition.log)
         if info is not None and self._bytes > settings.min_cleanable_dirty_ratio * info.size:
             return Compaction(partition, storage, self._first, self._end)
@@ -166,7 +232,7 @@ class DirtyPart:
             return Compaction(partition, storage, self._first, self._first)
         return None
 
-    def _count(self, partition: Partition, storage: Storage, youngest: int) -> None:
+    def _count(self, partition: Partition, storage: Storage, youngest: int, stable_offset: int) -> None:
         self.all_counted = False
         begin = max(self._next, partition.start_offset)
         for count, batch in enumerate(storage.batches(partition.log, begin)):
@@ -177,6 +243,8 @@ class DirtyPart:
                 self._end = self._last.last_offset + 1
                 self._last = None
             self._next = batch.base_offset
+            if batch.last_offset >= stable_offset:
+                break
             if partition.settings.min_compaction_lag_ms > 0 and batch.max_timestamp > youngest:
                 break
             self._last = batch
@@ -199,6 +267,8 @@ def replacements(
             kept.clear()
 
     for batch in batches:
+        if batch.kind == TRANSACTIONAL:
+            rules.decided.note_data(batch)
         compacted = compact_batch(batch, newest, rules)
         if compacted is batch:
             end_run()
@@ -213,18 +283,20 @@ def replacements(
 def compact_batch(batch: StoredBatch, newest: Mapping[bytes, int], rules: Rules) -> StoredBatch | None:
     """The batch itself if nothing changes, a smaller one, or None if it is deleted."""
     header = read_header(batch.data)
-    if header.is_control:
-        return batch
-    records = readable_records(batch)
+    if batch.kind >= COMMIT_MARKER:
+        return _compact_marker(batch, header, rules)
+    records = None if header.is_control else readable_records(batch)
     if records is None:
         return batch
     horizon = header.base_timestamp if header.attributes & DELETE_HORIZON else None
     tombstones_go = horizon is not None and rules.now >= horizon
+    is_aborted = rules.decided.is_aborted(batch)
     kept = [
         record
         for record in records
+        if not is_aborted
         # A record without a key comes from before the topic was compacted; Kafka drops it as well.
-        if record.key is not None
+        and record.key is not None
         and record.offset >= newest.get(record.key, 0)
         and not (tombstones_go and record.value is None)
     ]
@@ -234,8 +306,26 @@ def compact_batch(batch: StoredBatch, newest: Mapping[bytes, int], rules: Rules)
         return batch if not records else _rebuilt(batch, header, kept, horizon)
     # The records' times become distances to the horizon. A time before the epoch may be too far away.
     if horizon is None and any(r.value is None for r in kept) and all(r.timestamp >= NO_TIMESTAMP for r in kept):
-        return _rebuilt(batch, header, kept, min(rules.now + rules.delete_retention_ms, LONG_MAX))
+        return _rebuilt(batch, header, kept, rules.horizon)
     return batch if len(kept) == len(records) else _rebuilt(batch, header, kept, horizon)
+
+
+def _compact_marker(batch: StoredBatch, header: BatchHeader, rules: Rules) -> StoredBatch | None:
+    records = readable_records(batch)
+    if rules.decided.had_data(batch) or records is None:
+        return batch
+    if not header.attributes & DELETE_HORIZON:
+        return _rebuilt(batch, header, records, rules.horizon)
+    if rules.now < header.base_timestamp or rules.is_last_of_producer(batch):
+        return batch
+    return None
+
+
+def _dropped_aborts(batches: Sequence[StoredBatch], replaced: Sequence[Replace]) -> set[int]:
+    """The offsets of the markers of aborts that are not in the log any more."""
+    kept = {batch.base_offset for replace in replaced for batch in replace.batches}
+    markers = {batch.base_offset for batch in batches if batch.kind == ABORT_MARKER} - kept
+    return {offset for offset in markers if any(replace.first <= offset <= replace.last for replace in replaced)}
 
 
 def _rebuilt(batch: StoredBatch, header: BatchHeader, records: Sequence[Record], horizon: int | None) -> StoredBatch:

@@ -50,6 +50,10 @@ class Room(msgspec.Struct):
     records: int
     uncompressed_bytes: int
     """Of compressed batches. Others are as large as they were received."""
+    expanded: dict[int, bytes | ProtocolError] = {}
+    """By the id of the batch: its records, or why they cannot be had (preparation.py)."""
+    compressed: dict[tuple[int, int], bytes] = {}
+    """By the id of the batch and a codec: its records in this codec."""
 
 
 def validate(data: bytes, settings: TopicSettings, now: int, room: Room | None = None) -> BatchHeader:
@@ -118,8 +122,8 @@ def _check_header(header: BatchHeader) -> None:
         raise InvalidAppend(ErrorCode.INVALID_RECORD, "clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidAppend(ErrorCode.INVALID_RECORD, f"the sequence number {header.base_sequence} is negative")
-    if header.is_transactional:
-        raise InvalidAppend(ErrorCode.INVALID_TXN_STATE, "the records are not part of an ongoing transaction")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidAppend(ErrorCode.INVALID_TXN_STATE, "a transactional batch names no producer")
     if header.compression > 4:
         raise InvalidAppend(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.compression}")
 
@@ -150,7 +154,9 @@ def _decompressed(data: bytes, header: BatchHeader, settings: TopicSettings, roo
         return data[HEADER_SIZE:]
     allowed, room.uncompressed_bytes = room.uncompressed_bytes, 0  # a failure may have cost all that was left
     try:
-        records = decompress(header.compression, data[HEADER_SIZE:], allowed)
+        records = room.expanded.pop(id(data), None) or decompress(header.compression, data[HEADER_SIZE:], allowed)
+        if isinstance(records, ProtocolError):
+            raise records
     except ExpansionLimit:
         fits = allowed < settings.max_uncompressed_bytes
         setting = "message.max.uncompressed.bytes"

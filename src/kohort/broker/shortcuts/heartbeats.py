@@ -258,7 +258,7 @@ class Heartbeats:
 
     def _may_read(self, connection: Connection, group_id: str) -> bool:
         authorizer = self._state.authorizer
-        return authorizer.allows(connection.principal, connection.host, Operation.READ, Resource.GROUP, group_id)
+        return authorizer.allows(connection.principal, connection.host[1:], Operation.READ, Resource.GROUP, group_id)
 
     def forget(self, connection: ConnectionId) -> None:
         beating = self._beating.pop(connection, None)

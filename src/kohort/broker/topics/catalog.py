@@ -1,5 +1,5 @@
 """The content of the metadata log: topics with their ids, leaders and configs, the configs of groups and
-brokers, producer ids.
+brokers, ACLs, producer ids.
 
 `Catalog` is the fold of that log. Only `apply` writes it, live and in the replay. The functions below make the records.
 """
@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kohort.broker.security.acls import Acl, Acls
+from kohort.broker.security.credentials import Credentials
 from kohort.broker.topics.topic_configs import TopicSettings, resolve
 from kohort.config import Config, with_dynamic
 from kohort.coordinator.events import Record
+from kohort.security.scram import Credential
 from kohort.storage.protocol import LogKey
 from kohort.wire.codec import decode, encode
 from kohort.wire.schemas.metadata_records import (
+    AclValue,
     BrokerValue,
     ClusterValue,
     ConfigEntry,
@@ -25,6 +29,8 @@ from kohort.wire.schemas.metadata_records import (
     MetadataKey,
     PartitionAssignment,
     ProducerIdsValue,
+    ScramValue,
+    SecretValue,
     TopicValue,
 )
 
@@ -38,12 +44,14 @@ class OwnTopic:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 JOURNAL_TOPIC = "__kohort_journal"
+TRANSACTIONS_TOPIC = "__transaction_state"
 OWN_TOPICS: dict[str, OwnTopic] = {
     OFFSETS_TOPIC: OwnTopic("the groups", frozenset(("compact",))),
     JOURNAL_TOPIC: OwnTopic("the groups' journal", frozenset(("compact", "delete"))),
+    TRANSACTIONS_TOPIC: OwnTopic("the transactions", frozenset(("compact",))),
 }
 """Topics that only the broker writes. Clients may read them and change their settings."""
-INTERNAL_TOPICS = frozenset((*OWN_TOPICS, "__transaction_state", "__share_group_state"))
+INTERNAL_TOPICS = frozenset((*OWN_TOPICS, "__share_group_state"))
 METADATA_LOG = LogKey(bytes(15) + b"\x01", 0)
 """No topic gets this id: random ids (RFC 4122, version 4) have bits set that this one lacks."""
 
@@ -53,6 +61,9 @@ VALUES: dict[str, type] = {
     "group": GroupValue,
     "broker": BrokerValue,
     "producer ids": ProducerIdsValue,
+    "acl": AclValue,
+    "scram": ScramValue,
+    "secret": SecretValue,
 }
 _VERSION = struct.Struct(">h")
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -94,6 +105,8 @@ class Catalog:
         self.group_configs: dict[str, Mapping[str, str]] = {}
         """Group id: what is set on its GROUP resource. As in Kafka, the group need not exist."""
         self.next_producer_id = 0
+        self.acls = Acls()
+        self.credentials = Credentials()
         self.partition_count = 0
         self._alike: dict[str, set[str]] = {}
 
@@ -118,6 +131,19 @@ class Catalog:
                 self.group_configs[key.name] = {entry.name: entry.value for entry in value.configs}
             case BrokerValue():
                 self._configure(key.name, {entry.name: entry.value for entry in value.configs})
+            case ScramValue():
+                code, _, user = key.name.partition(" ")
+                found = Credential(value.salt, value.iterations, value.stored_key, value.server_key)
+                self.credentials.put(user, int(code), found)
+            case SecretValue():
+                self.credentials.secret = value.secret
+            case None if key.kind == "scram":
+                code, _, user = key.name.partition(" ")
+                self.credentials.remove(user, int(code))
+            case AclValue():
+                self.acls.put(key.name, _acl(value))
+            case None if key.kind == "acl":
+                self.acls.remove(key.name)
             case None if key.kind == "broker":
                 self._configure(key.name, {})
             case None if key.kind == "group":
@@ -177,9 +203,20 @@ class Catalog:
             del self._alike[name.replace(".", "_")]
 
 
-def _record(
-    kind: str, name: str, value: ClusterValue | TopicValue | GroupValue | BrokerValue | ProducerIdsValue | None
-) -> Record:
+def _acl(value: AclValue) -> Acl:
+    return Acl(
+        value.resource_type,
+        value.resource_name,
+        value.pattern_type,
+        value.principal,
+        value.host,
+        value.operation,
+        value.permission_type,
+    )
+
+
+def _record(kind: str, name: str, value: Any) -> Record:
+    """No value deletes."""
     key = encode(MetadataKey(kind=kind, name=name), 0)
     return Record(key, None if value is None else _VERSION.pack(0) + encode(value, 0))
 
@@ -213,6 +250,39 @@ def _entries(configs: Mapping[str, str]) -> tuple[ConfigEntry, ...]:
 
 def producer_ids_record(next_id: int) -> Record:
     return _record("producer ids", "", ProducerIdsValue(next_id=next_id))
+
+
+def scram_record(user: str, mechanism: int, credential: Credential | None) -> Record:
+    """None: the credential is deleted."""
+    value = None
+    if credential is not None:
+        value = ScramValue(
+            salt=credential.salt,
+            stored_key=credential.stored_key,
+            server_key=credential.server_key,
+            iterations=credential.iterations,
+        )
+    return _record("scram", f"{mechanism} {user}", value)
+
+
+def secret_record(secret: bytes) -> Record:
+    return _record("secret", "", SecretValue(secret=secret))
+
+
+def acl_record(acl_id: str, acl: Acl | None) -> Record:
+    """None: the ACL is deleted."""
+    if acl is None:
+        return _record("acl", acl_id, None)
+    value = AclValue(
+        resource_type=acl.resource,
+        resource_name=acl.name,
+        pattern_type=acl.pattern,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+    return _record("acl", acl_id, value)
 
 
 def check_topic_name(name: str) -> str | None:

@@ -15,6 +15,7 @@ from kohort.broker.topics.catalog import (
     INTERNAL_TOPICS,
     METADATA_LOG,
     OWN_TOPICS,
+    TRANSACTIONS_TOPIC,
     Catalog,
     Topic,
     broker_record,
@@ -75,7 +76,7 @@ class TopicStore:
         return [topic for name, topic in sorted(self.catalog.topics.items()) if self.is_used(topic)]
 
     def is_used(self, topic: Topic) -> bool:
-        if topic.name not in OWN_TOPICS or topic.name in self.used:
+        if topic.name not in OWN_TOPICS or topic.name == TRANSACTIONS_TOPIC or topic.name in self.used:
             return True
         return any(partition.end_offset for partition in self.partitions[topic.topic_id])
 

@@ -1,7 +1,8 @@
 """Fetches that wait for data (long poll): the logs they watch, the bytes they still miss, their deadlines.
 
 Appended bytes become readable with the commit. So an append only marks a fetch as woken, and the broker answers it in
-the next turn. The heap orders deadlines; entries of fetches that were answered earlier are dropped when they reach the
+the next turn. While a transaction is open, appended bytes are not readable for readers of committed records: its marker
+wakes them. The heap orders deadlines; entries of fetches that were answered earlier are dropped when they reach the
 top.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from kohort.broker.turn import Millis
 from kohort.coordinator.events import RequestId
@@ -25,15 +26,27 @@ FETCH_WORK = 5
 """A fetch costs as much as so many partitions, besides its partitions."""
 
 
-class FetchWait:
-    __slots__ = ("context", "deadline_ms", "logs", "missing_bytes", "request", "size")
+class Watched(Protocol):
+    """A partition (logs/partition.py)."""
 
-    def __init__(self, request: Any, context: Any, size: int, deadline_ms: Millis) -> None:
+    @property
+    def log(self) -> LogKey: ...
+    @property
+    def holds_readers(self) -> bool:
+        """True if readers of committed records wait for a marker."""
+
+
+class FetchWait:
+    __slots__ = ("committed", "context", "deadline_ms", "logs", "missing_bytes", "request", "size")
+
+    def __init__(self, request: Any, context: Any, size: int, deadline_ms: Millis, *, committed: bool = False) -> None:
         self.request = request
         self.context = context
         self.size = size
         """How many partitions the request names."""
         self.deadline_ms = deadline_ms
+        self.committed = committed
+        """True if it reads committed records alone."""
         self.logs: tuple[LogKey, ...] = ()
         """Those that it watches: bytes that are appended to them may complete it."""
         self.missing_bytes = 0
@@ -78,18 +91,21 @@ class FetchWaits:
                     del self._by_log[log]
         return wait
 
-    def appended(self, log: LogKey, size: int) -> None:
+    def appended(self, partition: Watched, size: int) -> None:
         """`size` bytes become readable with this turn's commit."""
-        watching = self._by_log.get(log)
+        watching = self._by_log.get(partition.log)
         if watching is None:
             return
+        undecided = partition.holds_readers
         for request_id, wait in watching.items():
+            if undecided and wait.committed:
+                continue
             wait.missing_bytes -= size
             if wait.missing_bytes <= 0:
                 self.woken[request_id] = wait
 
     def wake(self, logs: Iterable[LogKey]) -> None:
-        """These logs were deleted, moved or trimmed."""
+        """These logs were deleted, moved or trimmed, or got a marker."""
         for log in logs:
             self.woken.update(self._by_log.get(log, {}))
 

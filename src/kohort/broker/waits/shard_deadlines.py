@@ -10,6 +10,9 @@ import heapq
 
 from kohort.broker.turn import Millis
 
+SHARDS = 4
+"""How many shards act before others are served. Members of hundreds of groups may expire in the same moment."""
+
 
 class ShardDeadlines:
     def __init__(self) -> None:
@@ -35,9 +38,10 @@ class ShardDeadlines:
         return heap[0][0] if heap else None
 
     def due(self, now: Millis) -> list[int]:
-        """Shards whose deadline has come, each once, earliest first. They stay due until `set` again."""
+        """Some shards whose deadline has come, each once, earliest first; others stay due. Let each of these take its
+        step, which sets its next deadline."""
         found: list[int] = []
-        while (at := self.next()) is not None and at <= now:
+        while len(found) < SHARDS and (at := self.next()) is not None and at <= now:
             shard = heapq.heappop(self._heap)[1]
             del self._current[shard]
             found.append(shard)

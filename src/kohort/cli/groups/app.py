@@ -2,7 +2,8 @@
 
 `describe` shows one of three views: offsets and lag (the default), members, or state, with the columns of Kafka's own
 tool. It lists each partition with a committed offset or an owner. For a partition without an owner, the offset's
-metadata may name a Spark query that reads it (`kohort.client.admin.commit_metadata`).
+metadata may name a Spark query that reads it (`kohort.client.admin.commit_metadata`). Where an open transaction holds
+back readers of committed records, it names the transaction (`kohort.cli.stable_offsets`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
-from kohort.cli.groups.wording import plain
+from kohort.cli.groups.wording import Line, plain, show
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
     Cell,
@@ -29,10 +30,11 @@ from kohort.cli.output import (
     name,
     number,
     plural,
-    print_json,
+    print_document,
     print_table,
     print_table_of,
 )
+from kohort.cli.stable_offsets import StableEnd, document_of, stable_ends
 from kohort.client.admin.commit_metadata import MARK, GroupReader, group_reader_of
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember
@@ -64,6 +66,8 @@ class PartitionLag:
     committed: Committed | None
     end: int | None
     member: GroupMember | None
+    stable: StableEnd | None = None
+    """Where a reader of committed records has to stop before the end."""
 
     @property
     def lag(self) -> int | None:
@@ -95,16 +99,16 @@ def list_groups(
     with connected(where) as cluster:
         listed = cluster.list_groups(state or (), type or ())
     rows = [(one.group_id, one.state or None, one.type or None, one.protocol_type, one.coordinator) for one in listed]
-    if output == Format.JSON:
+    if output != Format.TABLE:
         names = ("group", "state", "type", "protocol_type", "coordinator")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_document([dict(zip(names, row, strict=True)) for row in rows], output)
         return
     print_table([name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")], rows)
 
 
 @app.command("describe")
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=complete_groups)],
+    names: Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
     offsets: Annotated[bool, typer.Option("--offsets", help="Committed offsets and lag (the default view).")] = False,
     members: Annotated[bool, typer.Option("--members", help="Members instead of offsets.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State and coordinator instead of offsets.")] = False,
@@ -125,11 +129,11 @@ def describe(
             committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}
             group = _found(cluster, found, committed)
             if group is None:
-                missing.append(group_id)
+                missing.append(f"group {group_id} does not exist{_past_hint(cluster, group_id)}")
                 continue
             lags = [] if members or state else _lags(cluster, group, committed)
             subject = _subject(cluster, group)
-            if output == Format.JSON:
+            if output != Format.TABLE:
                 document = _document(group, cluster.nodes(), lags, offsets=not (members or state))
                 document["rebalance"] = _rebalance_status(cluster, group)
                 document["about"] = subject.document if subject is not None else None
@@ -144,16 +148,23 @@ def describe(
                 _print_offsets(group, lags, has_lag=subject is None)
             if output == Format.TABLE:
                 _print_subject(subject, items=not (members or state))
-                for line in settings_lines(own.get(group_id, {})):
-                    typer.echo(line)
-                for bold, line in rebalance_lines(_rebalance_status(cluster, group)):
-                    typer.secho(line, bold=bold)
-    if output == Format.JSON:
-        print_json(documents)
-    for group_id in missing:
-        complain(f"group {group_id} does not exist")
+                show(map(Line, settings_lines(own.get(group_id, {}))))
+                show(rebalance_lines(_rebalance_status(cluster, group)))
+    if output != Format.TABLE:
+        print_document(documents, output)
+    for message in missing:
+        complain(message)
     if missing:
         raise typer.Exit(FAILED)
+
+
+def _past_hint(cluster: Cluster, group_id: str) -> str:
+    """For a group that does not exist: what to do if the journal still has stories of it."""
+    try:
+        stories = cluster.explain_group(group_id, last=1).stories
+    except NoJournal:
+        return ""
+    return f"; its history: kohort groups explain {group_id}" if stories else ""
 
 
 def _subject(cluster: Cluster, group: GroupDescription) -> Subject | None:
@@ -170,8 +181,7 @@ def _subject(cluster: Cluster, group: GroupDescription) -> Subject | None:
 def _print_subject(subject: Subject | None, *, items: bool) -> None:
     if subject is None:
         return
-    for line in subject.lines:
-        typer.echo(f"    {plain(line)}")
+    show(Line(line, 4) for line in subject.lines)
     if items and subject.items:
         print_table(ITEM_COLUMNS, [[_plain(cell) for cell in row] for row in subject.items])
 
@@ -220,7 +230,8 @@ def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartit
     # An offset may remain after its topic is deleted.
     led = {(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader >= 0}
     ends = cluster.offsets([key for key in shown if key in led], "latest")
-    return [PartitionLag(*key, committed.get(key), ends.get(key), owners.get(key)) for key in shown]
+    stable = stable_ends(cluster, ends)
+    return [PartitionLag(*key, committed.get(key), ends.get(key), owners.get(key), stable.get(key)) for key in shown]
 
 
 def _total(lags: list[PartitionLag]) -> int:
@@ -237,9 +248,17 @@ def _print_offsets(group: GroupDescription, lags: list[PartitionLag], *, has_lag
             rows.append((group.group_id, row.topic, row.partition, offset, row.end, row.lag, *_who(row)))
         print_table([Column("GROUP", shrinks=True, repeats=True), name("TOPIC"), *numbers, *owner], rows)
     total = f", total lag {_total(lags)}" if has_lag or lags else ""
-    typer.echo(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}{total}")
-    for holder in sorted({str(row.holder) for row in lags if row.holder}):
-        typer.echo(f"{group.group_id}: held by {holder}")
+    show([Line(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}{total}")])
+    show(Line(f"{group.group_id}: {_waiting(row.stable, row.committed)}") for row in lags if row.stable)
+    holders = sorted({str(row.holder) for row in lags if row.holder})
+    show(Line(f"{group.group_id}: held by {holder}") for holder in holders)
+
+
+def _waiting(stable: StableEnd, committed: Committed | None) -> str:
+    """Why a reader of committed records has lag that it cannot read."""
+    if committed is None:
+        return stable.line
+    return f"{stable.line}; their lag up to there is {max(stable.offset - committed.offset, 0)}"
 
 
 def _who(row: PartitionLag) -> tuple[str | None, str | None, str | None]:
@@ -341,6 +360,7 @@ def _offset_document(row: PartitionLag) -> dict[str, Any]:
         "metadata": row.committed.metadata if row.committed else None,
         "log_end_offset": row.end,
         "lag": row.lag,
+        **document_of(row.stable, row.end),
         "consumer_id": consumer_id,
         "host": host,
         "client_id": client_id,

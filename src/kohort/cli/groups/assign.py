@@ -15,7 +15,7 @@ import typer
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complain, complete_groups, connected, fail
 from kohort.cli.groups.group_specs import spec_of
 from kohort.cli.groups.wording import Names, as_document, partitions
-from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_json, print_table
+from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_document, print_table
 from kohort.client.admin.groups import DEAD, GroupDescription
 from kohort.client.cluster import Cluster
 from kohort.coordinator.assignors.dry_run import DryRun, what_would_move
@@ -34,7 +34,7 @@ def complete_assignors(incomplete: str) -> list[str]:
 
 
 def assign(
-    group: Annotated[str, typer.Argument(autocompletion=complete_groups)],
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
     assignor: Annotated[
         str,
         typer.Option(metavar="NAME", help="Built in, or of an installed package.", autocompletion=complete_assignors),
@@ -43,7 +43,10 @@ def assign(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Show which partitions an assignor would move in a group; change nothing."""
+    """Show what an assignor would move; change nothing.
+
+    Compares its assignment of the group's partitions with the current one.
+    """
     if not dry_run:
         raise typer.BadParameter(
             "add --dry-run: the command does nothing else. "
@@ -58,8 +61,8 @@ def assign(
     took_ms = round((time.monotonic() - began) * 1000)
     if isinstance(result, str):
         fail(f"what assignor {assignor} answers for group {group} would be refused: {result}")
-    if output == Format.JSON:
-        print_json(_document(found, spec, assignor, result, took_ms))
+    if output != Format.TABLE:
+        print_document(_document(found, spec, assignor, result, took_ms), output)
     else:
         _print(found, spec, assignor, result, took_ms)
 

@@ -17,9 +17,9 @@ from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups,
 from kohort.cli.groups.standings import Owned, offenders, owned_since
 from kohort.cli.groups.subjects import Subject, subject_of
 from kohort.cli.groups.timeline import status_lines, story_lines
-from kohort.cli.groups.wording import Document, Line, Names, as_document, duration, instant, people_of, ranges, wrapped
+from kohort.cli.groups.wording import Document, Line, Names, as_document, duration, instant, people_of, ranges, show
 from kohort.cli.interrupt import interrupts
-from kohort.cli.output import Cell, Format, Output, name, number, plural, print_json, print_table, terminal_width
+from kohort.cli.output import Cell, Format, Output, name, number, plural, print_document, print_table
 from kohort.client.admin.explanations import GroupExplanation
 from kohort.client.admin.groups import DEAD
 from kohort.client.cluster import Cluster
@@ -36,7 +36,7 @@ WORTH_NAMING_MS = 1_000
 
 
 def explain(
-    group: Annotated[str, typer.Argument(autocompletion=complete_groups)],
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
     last: Annotated[
         int, typer.Option("--last", "-n", min=0, max=10_000, help="Number of stories, the newest ones.")
     ] = 20,
@@ -46,15 +46,18 @@ def explain(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Tell why a group rebalanced, who held it up, what moved, and who owns what since when."""
-    if follow and output == Format.JSON:
+    """Tell why a group rebalanced and what moved.
+
+    Also tells which member held the rebalance up, and who owns what since when.
+    """
+    if follow and output != Format.TABLE:
         raise typer.BadParameter("--follow goes with the timeline only")
     with connected(where) as cluster:
         explanation = cluster.explain_group(group, last=last)
         if explanation.group.state == DEAD and not explanation.stories and not follow:
             fail(f"group {group} does not exist")
-        if output == Format.JSON:
-            print_json(_document(explanation))
+        if output != Format.TABLE:
+            print_document(_document(explanation), output)
             return
         _print(explanation, asked=last)
         sys.stdout.flush()
@@ -75,10 +78,10 @@ def _follow(cluster: Cluster, explanation: GroupExplanation) -> None:
             key = (story["number"], story["started_ms"])
             if story.get("outcome") and key not in seen:
                 seen.add(key)
-                _show([Line(""), *story_lines(story, names)])
+                show([Line(""), *story_lines(story, names)])
         before, running = running, _phase(explanation)
         if running != before and (lines := rebalance_of(explanation)):
-            _show([Line(""), *lines])
+            show([Line(""), *lines])
         sys.stdout.flush()
 
 
@@ -97,7 +100,7 @@ def _print(explanation: GroupExplanation, asked: int) -> None:
         lines += [Line(""), *rebalance]
     if owners := _owners(explanation, names):
         lines += [Line(""), *owners]
-    _show(lines)
+    show(lines)
     _print_offenders(explanation.stories)
 
 
@@ -119,11 +122,6 @@ def _by_owner(subject: Subject) -> list[tuple[Cell, list[str]]]:
     for item, weight, _, owner, _ in subject.items:
         owners.setdefault(owner, []).append(str(item) if weight == "1" else f"{item} (weight {weight})")
     return sorted(owners.items(), key=lambda pair: str(pair[0]))[:MOST_OWNERS]
-
-
-def _show(lines: Iterable[Line]) -> None:
-    for bold, text in wrapped(lines, terminal_width()):
-        typer.secho(text, bold=bold)
 
 
 def _summary(explanation: GroupExplanation, asked: int) -> Line:
@@ -154,11 +152,11 @@ def rebalance_of(explanation: GroupExplanation) -> list[Line]:
     return lines + [Line(line.text, line.depth + 4) for line in status_lines(explanation.status, names)]
 
 
-def rebalance_lines(status: Document | None) -> list[tuple[bool, str]]:
+def rebalance_lines(status: Document | None) -> list[Line]:
     """For `groups describe`: the members that the group waits for; empty if there is no rebalance."""
     if status is None:
         return []
-    return wrapped(status_lines(status, Names(status.get("members", ()))), terminal_width())
+    return status_lines(status, Names(status.get("members", ())))
 
 
 def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:

@@ -7,7 +7,6 @@ rebalance. Only kohort has rollout freezes; Apache Kafka (since 4.0) has some of
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -16,7 +15,8 @@ import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, connected, fail
 from kohort.cli.groups.wording import duration, instant
-from kohort.cli.output import Format, Output, name, print_json, print_table
+from kohort.cli.option_objects import milliseconds
+from kohort.cli.output import Format, Output, name, print_document, print_table
 from kohort.client.admin.configs import ConfigEntry, ConfigSource
 from kohort.client.admin.groups import DEAD
 from kohort.client.cluster import Cluster
@@ -29,23 +29,13 @@ MEMBERS = "consumer.hold.until.members"
 DEAD_MEMBERS = "consumer.hold.dead.members"
 HOLD = (UNTIL, MEMBERS, DEAD_MEMBERS)
 
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 NO_SUCH_SETTINGS = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION))
 """Errors with which a broker answers for a resource type that it does not know."""
 
-Group = Annotated[str, typer.Argument(autocompletion=complete_groups)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)]
 
 
 # -- commands
-
-
-def _milliseconds(text: str) -> int:
-    """`30s`, `5m`, `1h30m`."""
-    parts = re.findall(r"(\d+)(ms|s|m|h)", text)
-    value = sum(int(count) * UNITS_MS[unit] for count, unit in parts)
-    if "".join(map("".join, parts)) != text or not 0 < value < 10**12:
-        raise typer.BadParameter(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
-    return value
 
 
 def hold(
@@ -62,8 +52,11 @@ def hold(
     ] = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Hold a group's rebalances during a rollout: members come and go; one rebalance follows at the end."""
-    length_ms = _milliseconds(length)
+    """Hold a group's rebalances during a rollout.
+
+    Members come and go without a rebalance; one rebalance follows at the end.
+    """
+    length_ms = milliseconds("--for", length)
     with connected(where) as cluster:
         found = cluster.describe_groups([group])[group]
         if found.state == DEAD:
@@ -85,7 +78,10 @@ def hold(
 
 
 def release(group: Group, where: ClusterOptions = DEFAULT_CLUSTER) -> None:
-    """End the hold of a group's rebalances; the pending rebalance starts at once."""
+    """End the hold of a group's rebalances.
+
+    The pending rebalance starts at once.
+    """
     with connected(where) as cluster:
         entries = _settings(cluster, group)
         present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
@@ -110,8 +106,8 @@ def configs(
         if changes:
             cluster.alter_group_configs(group, changes)
         entries = _settings(cluster, group)
-    if output == Format.JSON:
-        print_json([{"name": e.name, "value": e.value, "source": _source(e)} for e in entries])
+    if output != Format.TABLE:
+        print_document([{"name": e.name, "value": e.value, "source": _source(e)} for e in entries], output)
         return
     print_table([name("CONFIG"), name("VALUE"), name("SET BY")], [(e.name, e.value, _source(e)) for e in entries])
 

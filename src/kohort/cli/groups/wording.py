@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kohort.cli.output import plural
+import typer
+
+from kohort.cli.output import plural, terminal_width
 from kohort.client.admin.groups import GroupMember
 
 Document = Mapping[str, Any]
@@ -38,6 +40,12 @@ def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
         )
         found += [(line.bold, part) for part in parts]
     return found
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print lines, broken at the width of the terminal; whole if the output is none."""
+    for bold, text in wrapped(lines, terminal_width()):
+        typer.secho(text, bold=bold)
 
 
 def plain(text: str) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from kohort.cli.connect import fail
 from kohort.cli.interrupt import interrupts
-from kohort.cli.output import Format, Output, print_json
+from kohort.cli.output import Format, Output, print_document
 from kohort.cli.pipelines.ingest_progress import amount
 from kohort.cli.pipelines.lake_options import (
     DEFAULT_TARGET,
@@ -66,8 +66,8 @@ def compact_command(
         fail(str(error))
     except CompactionFailed as error:
         fail(f"the compaction failed: {error}")
-    if form is Format.JSON:
-        print_json({"lake": lake, **dataclasses.asdict(done)})
+    if form is not Format.TABLE:
+        print_document({"lake": lake, **dataclasses.asdict(done)}, form)
     elif table.table_format == "parquet":
         print(compacted_line(done))
     session.stop()

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
-from kohort.cli.output import Format, Output, plural, print_json
+from kohort.cli.output import Format, Output, plural, print_document
 from kohort.client.errors import KafkaError
 from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
 from kohort.spark.history.decoding.dumps import DumpError
@@ -103,8 +103,8 @@ def history_command(
 
 
 def _summarize(summary: HistorySummary, form: Format) -> None:
-    if form is Format.JSON:
-        print_json(asdict(summary))
+    if form is not Format.TABLE:
+        print_document(asdict(summary), form)
         return
     print(
         f"{plural(summary.groups, 'group')}, {summary.in_trouble} in trouble; {summary.records:,} log records in "

@@ -12,7 +12,7 @@ import typer
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
 from kohort.cli.option_objects import pairs
-from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table
+from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
 from kohort.cli.pipelines.ingest_progress import Display, Progress, amount
 from kohort.cli.pipelines.lake_options import (
     DEFAULT_TARGET,
@@ -176,7 +176,7 @@ def ingest_command(
         if missing:
             fail(f"no such topic on {where.bootstrap_server}: {', '.join(missing)}")
     try:
-        with Display(progress, quiet=form is Format.JSON) as display, interrupts.careful():
+        with Display(progress, quiet=form is not Format.TABLE) as display, interrupts.careful():
             session = spark_session("kohort pipeline ingest", config=settings)
             display.now("reading " + ", ".join(wanted))
             summary = ingest(
@@ -213,14 +213,14 @@ def _names(text: str) -> list[str]:
 
 
 def _summarize(summary: IngestSummary, output: str, table_format: TableFormat, group: str | None, form: Format) -> None:
-    if form is Format.JSON:
+    if form is not Format.TABLE:
         result = dataclasses.asdict(summary)
         for where in ("positions", "committed"):
             result[where] = [
                 {"topic": topic, "partition": partition, "offset": offset}
                 for (topic, partition), offset in sorted(getattr(summary, where).items())
             ]
-        print_json({**result, "output": output, "group": group})
+        print_document({**result, "output": output, "group": group}, form)
         return
     batches = "1 micro-batch" if summary.batches == 1 else f"{summary.batches} micro-batches"
     took = f"{summary.seconds:.1f} s after Spark's start"

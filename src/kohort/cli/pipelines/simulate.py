@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 
 from kohort.cli.connect import FAILED, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
-from kohort.cli.output import Format, Output, name, number, plural, print_json, print_table_of
+from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table_of
 from kohort.cli.pipelines.simulate_options import DayOptions, GridOptions, RunOptions, question
 from kohort.simulator.sizing.advice import Advice, Ask, advise
 from kohort.simulator.sizing.plan import Fleet, Line, Load, plan
@@ -174,7 +174,7 @@ def _print(
     lines: list[Line],
     errors: list[str],
 ) -> None:
-    if form is Format.JSON:
+    if form is not Format.TABLE:
         result: dict[str, Any] = {"runs": rows, "points": [asdict(cost) for cost in found], "errors": errors}
         if advice is not None:
             result["advice"] = {
@@ -192,7 +192,7 @@ def _print(
             }
         if lines:
             result["fleet"] = [asdict(line) for line in lines]
-        print_json(result)
+        print_document(result, form)
         return
     if lines:
         _print_fleet(lines)

@@ -1,8 +1,12 @@
-"""Topics, groups and their settings, as an operator sees them; `Cluster` has a method for each call.
+"""Topics, groups, transactions and settings, as an operator sees them; `Cluster` has a method for each call.
 
-commit_metadata   what kohort's Spark source writes into the metadata of its commits: which query reads for the group
-configs           the settings of topics and groups
-explanations      why a group is as it is: the journal that kohort keeps
-groups            list, describe and delete groups; read and write committed offsets
-topics            list, create and delete topics
+acls               create, list and delete ACLs
+commit_metadata    what kohort's Spark source writes into the metadata of its commits: which query reads for the group
+configs            the settings of topics and groups
+explanations       why a group is as it is: the journal that kohort keeps
+groups             list, describe and delete groups; read and write committed offsets
+open_transactions  what is open in partitions, and which of it hangs; abort it there
+topics             list, create and delete topics
+users              list, add and delete users with SCRAM credentials
+transactions       list and describe transactions; fence their producers
 """

@@ -31,6 +31,7 @@ SET, DELETE = 0, 1
 
 class ResourceType(IntEnum):
     TOPIC = 2
+    BROKER = 4
     GROUP = 32
 
 

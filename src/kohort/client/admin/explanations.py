@@ -25,13 +25,14 @@ Document = dict[str, Any]
 
 
 class NoJournal(KafkaError):
-    """The group's coordinator keeps no journal: it is not kohort, or an older version of it, or strict."""
+    """The group's coordinator shows no journal: it is not kohort, or an older version of it, or strict; or the user may
+    not DESCRIBE the cluster."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"the coordinator at {address} keeps no journal of its groups: it is not kohort, or a kohort with "
-            "compatibility=kafka",
+            f"the coordinator at {address} shows no journal of its groups: it is not kohort, or a kohort with "
+            "compatibility=kafka, or this user may not DESCRIBE the cluster",
         )
 
 

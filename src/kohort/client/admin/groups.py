@@ -238,13 +238,14 @@ def delete_group(router: Router, group_id: str) -> None:
 
 
 def committed(
-    router: Router, group_id: str, partitions: Iterable[TopicPartition] | None
+    router: Router, group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
+    """`stable` waits until no transaction holds an offset of these partitions (Kafka 2.5 and later)."""
     wanted = None if partitions is None else by_topic(partitions)
 
     def ask(connection: Connection) -> dict[TopicPartition, Committed]:
         by_group = connection.version_of(OffsetFetchRequest) >= 8
-        answer = connection.request(_offset_fetch(group_id, wanted, by_group), OffsetFetchResponse)
+        answer = connection.request(_offset_fetch(group_id, wanted, by_group, stable), OffsetFetchResponse)
         found: dict[TopicPartition, Committed] = {}
         for group in answer.groups if by_group else (answer,):
             check(group.error_code, f"offsets of group {group_id}")
@@ -263,16 +264,18 @@ def committed(
 
 
 def _offset_fetch(
-    group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None, by_group: bool
+    group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None, by_group: bool, stable: bool
 ) -> OffsetFetchRequest:
     """`by_group`: in the form of versions 8 and later."""
     if by_group:
         rows = (
             None if wanted is None else tuple(OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in wanted)
         )
-        return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=rows),))
+        return OffsetFetchRequest(
+            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=rows),), require_stable=stable
+        )
     topics = None if wanted is None else tuple(OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted)
-    return OffsetFetchRequest(group_id=group_id, topics=topics)
+    return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable)
 
 
 @dataclass(frozen=True, slots=True)

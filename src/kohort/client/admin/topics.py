@@ -50,7 +50,7 @@ def create_topic(
     )
 
     def attempt() -> None:
-        answer = _controller(router).request(
+        answer = controller(router).request(
             CreateTopicsRequest(topics=(topic,), timeout_ms=router.timing.request), CreateTopicsResponse
         )
         for row in answer.topics:
@@ -66,7 +66,7 @@ def delete_topic(router: Router, name: str) -> None:
     )
 
     def attempt() -> ServerError | None:
-        answer = _controller(router).request(request, DeleteTopicsResponse)
+        answer = controller(router).request(request, DeleteTopicsResponse)
         for row in answer.responses:
             if row.error_code in MISSING_TOPIC:  # retried elsewhere; here it is the answer
                 return server_error(row.error_code, f"cannot delete topic {name}", row.error_message)
@@ -79,7 +79,7 @@ def delete_topic(router: Router, name: str) -> None:
         raise missing
 
 
-def _controller(router: Router) -> Connection:
+def controller(router: Router) -> Connection:
     """A connection to the controller, since only it changes topics in clusters with ZooKeeper; to any broker if the
     cluster does not name its controller."""
     view = router.fresh_view(())

@@ -30,6 +30,8 @@ from kohort.wire.errors import ErrorCode
 
 Event = LetGo | Assign | Assigned | Lost | Ended
 
+CLOSED = "it was closed"
+"""Why a member has left whose program has stopped."""
 LEAVE_MS = 5_000
 """How long a member that leaves waits for the answer to LeaveGroup."""
 
@@ -159,7 +161,7 @@ class Session:
         membership = self._order.membership
         try:
             if leave is not False:
-                membership.leave(clock_ms(), "it was closed", static_too=bool(leave))
+                membership.leave(clock_ms(), CLOSED, static_too=bool(leave))
                 self._member.act()
                 async with asyncio.timeout(LEAVE_MS / 1000):
                     while membership.phase is not Phase.ENDED:

@@ -36,6 +36,7 @@ from kohort.client.coordination.coordinator import Coordinator
 from kohort.client.coordination.held_items import HeldItems
 from kohort.client.coordination.item_assignment import Worker, divide
 from kohort.client.coordination.lease import Leased, LeaseWatch, outlast, started
+from kohort.client.coordination.session import CLOSED
 from kohort.client.coordination.tokens import Token, of_generation
 from kohort.client.errors import BadAnswer, Misuse
 from kohort.wire.embedded import SHARDS_PROTOCOL
@@ -141,13 +142,14 @@ class Sharding(Coordinator):
         try:
             await asyncio.wait((*parts, self._failure), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            failed = any(one.done() for one in (*parts, self._failure))
             for part in parts:
                 part.cancel()
             try:
                 await asyncio.wait(parts)
                 await self._stop_all()
                 if not self._closed:
-                    self._session.retire("its work has ended", quietly=True)
+                    self._session.retire("its work has failed" if failed else CLOSED, quietly=True)
             finally:
                 self._work = None
             if self._failure.done():

@@ -18,23 +18,13 @@ from kohort.client.admin.topics import create_topic, topics
 from kohort.client.errors import KafkaError, ServerError, TimedOut, check
 from kohort.client.records.fetched_records import next_position, records
 from kohort.client.records.partition_leaders import EARLIEST, LATEST, Fetching, FetchSettings, list_offsets
-from kohort.client.wire.blocking_connection import Connection
-from kohort.client.wire.routing import TRANSACTION, Router
-from kohort.wire.batches import NewRecord, encode_batch
+from kohort.client.transactions.reactions import FENCED
+from kohort.client.transactions.writer import TransactionalWriter
+from kohort.client.wire.routing import Router
+from kohort.wire.batches import NewRecord
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from kohort.wire.schemas.end_txn import EndTxnRequest, EndTxnResponse
-from kohort.wire.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 TRANSACTION_TIMEOUT_MS = 10_000
-COMMIT_ATTEMPTS = 5
-"""The result of a commit that the server neither accepts nor refuses."""
-FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 class Overtaken(KafkaError):
@@ -44,14 +34,15 @@ class Overtaken(KafkaError):
 def next_token(router: Router, topic: str, key: str) -> int:
     """The next token of a key, as `Cluster.next_token` says."""
     _ensure(router, topic)
-    counter = _Counter(router, topic, key)
+    place = (topic, 0)
+    writer = TransactionalWriter(router, f"{topic}-{key}", timeout_ms=TRANSACTION_TIMEOUT_MS)
     try:
-        counter.begin()
+        writer.init()
         token = _last(router, topic, key) + 1
-        counter.add_partition()
-        router.retrying(lambda: counter.write(token))
-        counter.commit()
-    except ServerError as error:
+        writer.begin()
+        writer.produce({place: [NewRecord(key.encode(), str(token).encode(), time.time_ns() // 1_000_000)]})
+        writer.commit()
+    except KafkaError as error:
         if error.code in FENCED:
             raise Overtaken(error.code, f"another process is taking a token of {key!r} in {topic}") from None
         raise
@@ -96,83 +87,3 @@ def _last(router: Router, topic: str, key: str) -> int:
                 raise TimedOut(f"{topic}-0 has a transaction that stays open at offset {position}")
             position = reached
     return last
-
-
-class _Counter:
-    """One transaction, step by step."""
-
-    def __init__(self, router: Router, topic: str, key: str) -> None:
-        self._router = router
-        self._topic = topic
-        self._key = key.encode()
-        self._id = f"{topic}-{key}"
-        self._producer_id = -1
-        self._epoch = -1
-
-    def begin(self) -> None:
-        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
-
-        def ask(connection: Connection) -> None:
-            answer = connection.request(request, InitProducerIdResponse)
-            check(answer.error_code, f"producer id of {self._id}")
-            self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
-
-        self._router.at_coordinator(self._id, ask, TRANSACTION)
-
-    def add_partition(self) -> None:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._id,
-            v3_and_below_producer_id=self._producer_id,
-            v3_and_below_producer_epoch=self._epoch,
-            v3_and_below_topics=(AddPartitionsToTxnTopic(name=self._topic, partitions=(0,)),),
-        )
-
-        def ask(connection: Connection) -> None:
-            answer = connection.request(request, AddPartitionsToTxnResponse)
-            for topic in answer.results_by_topic_v3_and_below:
-                for row in topic.results_by_partition:
-                    check(row.partition_error_code, f"transaction of {self._id}")
-
-        self._router.at_coordinator(self._id, ask, TRANSACTION)
-
-    def write(self, token: int) -> None:
-        """One attempt. A retry has the same sequence number, so the broker writes the batch once."""
-        batch = encode_batch(
-            [NewRecord(self._key, str(token).encode(), time.time_ns() // 1_000_000)],
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        data = TopicProduceData(name=self._topic, partition_data=(PartitionProduceData(index=0, records=batch),))
-        request = ProduceRequest(
-            transactional_id=self._id, acks=-1, timeout_ms=self._router.timing.request, topic_data=(data,)
-        )
-        grouped, failed = self._router.by_leader([(self._topic, 0)], "Produce")
-        for failure in failed.values():
-            raise failure
-        answer = self._router.connection(next(iter(grouped))).request(request, ProduceResponse)
-        for topic in answer.responses:
-            for row in topic.partition_responses:
-                if row.error_code:
-                    self._router.forget_leader((self._topic, 0))
-                check(row.error_code, f"Produce {self._topic}-0", row.error_message)
-
-    def commit(self) -> None:
-        """If a transaction ends while its producer is fenced, Apache Kafka 4.3 answers UNKNOWN_SERVER_ERROR. Asked
-        again a moment later, it answers which of the two happened."""
-        request = EndTxnRequest(
-            transactional_id=self._id, producer_id=self._producer_id, producer_epoch=self._epoch, committed=True
-        )
-
-        def ask(connection: Connection) -> None:
-            check(connection.request(request, EndTxnResponse).error_code, f"transaction of {self._id}")
-
-        for attempt in range(1, COMMIT_ATTEMPTS + 1):
-            try:
-                self._router.at_coordinator(self._id, ask, TRANSACTION)
-                return
-            except ServerError as error:
-                if error.code != ErrorCode.UNKNOWN_SERVER_ERROR or attempt == COMMIT_ATTEMPTS:
-                    raise
-            time.sleep(self._router.backoff(attempt))

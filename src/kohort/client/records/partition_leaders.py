@@ -377,10 +377,12 @@ def ask_leaders(
     rows: Callable[[Response], Iterable[tuple[TopicPartition, Row]]],
     *,
     extra_ms: int = 0,
+    version: Callable[[Connection], int | None] = lambda _: None,
 ) -> tuple[dict[TopicPartition, Row], Failures]:
     """Ask every leader once. Returns the answered rows, and the failure of each other partition.
 
-    `extra_ms`, how long the broker may wait on purpose, is added to the request timeout.
+    `extra_ms`, how long the broker may wait on purpose, is added to the request timeout. `version` is that of the
+    request on a connection; None: the highest common one.
     """
     grouped, failed = router.by_leader(partitions, what)
     answered: dict[TopicPartition, Row] = {}
@@ -389,7 +391,7 @@ def ask_leaders(
         for node_id, led in grouped.items():
             try:
                 connection = router.connection(node_id)
-                connection.send(request(led), timeout_ms=router.timing.request + extra_ms)
+                connection.send(request(led), version=version(connection), timeout_ms=router.timing.request + extra_ms)
                 asked.append((connection, led))
             except (ConnectionFailed, TimedOut) as error:
                 failed.update(dict.fromkeys(led, error))

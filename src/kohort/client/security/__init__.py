@@ -1,8 +1,6 @@
 """TLS and SASL in Kafka's property names.
 
 bearer_tokens      where bearer tokens come from: OIDC, a file, a callable
-jaas               `sasl.jaas.config`
-keystores          certificates and keys out of PEM and PKCS12 files
 librdkafka_names   the same settings for librdkafka
 properties         property names of Java's clients and librdkafka, read into Tls and Sasl
 sasl               SASL mechanisms, without IO

@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from kohort.client.security.bearer_tokens import DEFAULT_LIFE_S, Oidc
-from kohort.client.security.keystores import pem_of
 from kohort.client.security.sasl import OAuthBearer, Sasl
 from kohort.client.security.tls import Tls
+from kohort.security.keystores import pem_of
 
 TOKEN_TIMEOUT_MS = 30_000
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kohort.client.security.bearer_tokens import Oidc, Provided, TokenFile, TokenSource, Unsecured
-from kohort.client.security.jaas import parse_jaas
 from kohort.client.security.sasl import OAuthBearer, Plain, Sasl, Scram
 from kohort.client.security.scram import MECHANISMS
 from kohort.client.security.tls import Tls
+from kohort.security.jaas import parse_jaas
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kohort.client.errors import AuthenticationFailed, ConnectionFailed, KafkaError
-from kohort.client.security.keystores import pem_of
+from kohort.security.keystores import pem_of
+from kohort.security.pem_files import as_file, short
 
 EXPIRED, NOT_YET_VALID = 10, 9
 OTHER_HOST = {62, 64}
@@ -154,7 +152,7 @@ def _trust(context: ssl.SSLContext, tls: Tls) -> None:
             pem = pem_of(tls.trust, tls.trust_password, tls.trust_name)
             context.load_verify_locations(cadata=pem or NO_CERTIFICATE)
     except (ssl.SSLError, OSError) as error:
-        raise ValueError(f"{tls.trust_name}: no certificates could be read: {_short(error)}") from None
+        raise ValueError(f"{tls.trust_name}: no certificates could be read: {short(error)}") from None
 
 
 def _present(context: ssl.SSLContext, tls: Tls) -> None:
@@ -166,26 +164,11 @@ def _present(context: ssl.SSLContext, tls: Tls) -> None:
     key = tls.key_pem if tls.key is None else pem_of(tls.key, None, "ssl.key.location")
     password = tls.key_password if tls.key_password is not None else tls.store_password
     try:
-        with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
+        with as_file(certificate) as certificate_file, as_file(key) as key_file:
             # Without a password OpenSSL would ask at the terminal, so pass an empty one.
             context.load_cert_chain(certificate_file or "", key_file, lambda: password or "")
     except (ssl.SSLError, OSError) as error:
         raise ValueError(
             f"{tls.certificate_name}: this client's certificate and key cannot be used; does the key belong to the "
-            f"certificate, and is ssl.key.password its password? ({_short(error)})"
+            f"certificate, and is ssl.key.password its password? ({short(error)})"
         ) from None
-
-
-@contextmanager
-def _as_file(text: str | None) -> Iterator[str | None]:
-    if text is None:
-        yield None
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(text)
-        file.flush()
-        yield file.name
-
-
-def _short(error: OSError) -> str:
-    return str(getattr(error, "reason", None) or error.strerror or error).lower().replace("_", " ")

@@ -96,6 +96,11 @@ class Connection:
         """The versions that the broker serves, by API key."""
         return self._exchange.api_versions
 
+    @property
+    def finalized(self) -> Mapping[str, int]:
+        """The levels of the cluster's finalized features (KIP-584)."""
+        return self._exchange.finalized
+
     def version_of(self, request_class: type) -> int:
         """The version in which a request of this class is sent here. Raises UnsupportedVersion."""
         return self._exchange.version_of(request_class)

@@ -29,7 +29,9 @@ from kohort.wire.codec import decode_prefix, encode_request
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.schemas.end_txn import EndTxnRequest
 from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest
@@ -37,9 +39,17 @@ from kohort.wire.schemas.produce import ProduceRequest
 from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-VERSION_CAPS: Mapping[type, int] = {FetchRequest: 12, ProduceRequest: 12, OffsetCommitRequest: 9, OffsetFetchRequest: 9}
-"""The next version of each names topics by id instead of by name. Callers of this library name topics, and every
-broker with ids serves these versions too, so ids would only add a lookup that can be stale."""
+VERSION_CAPS: Mapping[type, int] = {
+    FetchRequest: 12,
+    ProduceRequest: 12,
+    OffsetCommitRequest: 9,
+    OffsetFetchRequest: 9,
+    AddPartitionsToTxnRequest: 3,
+    EndTxnRequest: 4,
+}
+"""The next version of the first four names topics by id instead of by name. Callers of this library name topics, and
+every broker with ids serves these versions too, so ids would only add a lookup that can be stale. AddPartitionsToTxn 4
+is for brokers. EndTxn 5 gives the producer a new epoch; `client/transactions` asks for it by its number."""
 
 SOFTWARE_NAME = "kohort"
 """The client's name in ApiVersions; kohort holds the heartbeats of clients of this name."""

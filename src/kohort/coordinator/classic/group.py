@@ -100,6 +100,8 @@ class Group:
     """How many members support a protocol. Counted as they come, so that a join costs the same in a large group."""
     parked_joins: int = 0
     """How many members have joined the running rebalance."""
+    generation_topics: set[str] | None = None
+    """The topics that the members subscribed to when the generation began; only kept by a strict server."""
     protocol_bytes: int = 0
     """Size of all members' protocols."""
 

@@ -210,7 +210,8 @@ class Joins:
             self._running.park_join(group, member, event, now)
             return self._rebalances.start(group, now, "a static member returned", member, same_members=True)
         record = group_record(group.group_id, value_of(group))
-        if vote(group) != group.protocol or self._rebalances.is_too_large(record):
+        chosen = vote(group, vote_tie=self._deviations.vote_tie)
+        if chosen != group.protocol or self._rebalances.is_too_large(record):
             self._running.park_join(group, member, event, now)
             why = "a static member returned with other protocols"
             return self._rebalances.start(group, now, why, member, same_members=True)

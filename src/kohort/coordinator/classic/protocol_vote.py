@@ -7,10 +7,11 @@ metadata begins with the topics that a member subscribes to, whose offsets neith
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from kohort.coordinator.classic.group import Group, Phase
 from kohort.coordinator.classic.protocols import Protocols
-from kohort.wire.codec import decode_prefix
+from kohort.wire.codec import decode_bounded
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription
 
@@ -23,11 +24,32 @@ def candidates(group: Group) -> list[str]:
     return [name for name in dict.fromkeys(first.protocol_names) if group.support[name] == len(group.members)]
 
 
-def vote(group: Group) -> str:
-    """Each member votes for its first protocol among those that all support; most votes win, then the first (J16)."""
+def vote(group: Group, *, vote_tie: bool = True) -> str:
+    """Each member votes for its first protocol among those that all support; most votes win (J16).
+
+    In a tie, the first one of the first member wins. Without `vote_tie`, it is the one that a hash map of Java has
+    first, as in Kafka (ClassicGroup.selectProtocol).
+    """
     names = candidates(group)
     votes = Counter(next(name for name in m.protocol_names if name in names) for m in group.members.values())
-    return max(names, key=lambda name: votes[name])
+    return max(names if vote_tie else _in_order_of_java(votes), key=lambda name: votes[name])
+
+
+def _in_order_of_java(names: Collection[str]) -> list[str]:
+    """The names in the order in which java.util.HashMap lists them, if none is in the same slot as another one."""
+    slots = 16
+    while len(names) > slots * 3 // 4:
+        slots *= 2
+    return sorted(names, key=lambda name: _spread_hash(name) % slots)
+
+
+def _spread_hash(text: str) -> int:
+    """String.hashCode of Java, without a sign, and its upper half mixed into the lower one as in java.util.HashMap."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return value ^ value >> 16
 
 
 def supports(group: Group, protocol_type: str, protocols: Protocols) -> bool:
@@ -42,14 +64,14 @@ def supports(group: Group, protocol_type: str, protocols: Protocols) -> bool:
 
 
 def subscribed_topics(group: Group) -> set[str] | None:
-    """The topics that a group of consumers subscribes to; None if unknown."""
+    """The topics that the members of a group of consumers subscribe to now; None if unknown."""
     if group.protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
     for member in group.members.values():
         try:
             # Every version of the subscription begins with two bytes of version and the fields of version 0.
-            subscription, _ = decode_prefix(ConsumerProtocolSubscription, 0, member.metadata_of(group.protocol), 2)
+            subscription, _ = decode_bounded(ConsumerProtocolSubscription, 0, member.metadata_of(group.protocol), 2)
         except ProtocolError:
             return None
         topics.update(subscription.topics)

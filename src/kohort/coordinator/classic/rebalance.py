@@ -133,9 +133,12 @@ class Rebalances:
         if group.phase is not Phase.PREPARING or group.initial:
             return
         all_joined = group.parked_joins == len(group.members) and not group.pending and not group.settling
-        if all_joined or not group.members:  # an empty group has no timeout to wait for
+        waits = ("join", group.group_id, str(group.generation_id)) in self._running.deadlines
+        # An empty group has no timeout to wait for; in Kafka, it goes on with the one of members that have left (L10).
+        is_empty = not group.members and (self._config.deviations.pending_alone or not waits)
+        if all_joined or is_empty:
             self._complete_join(group, now)
-        elif ("join", group.group_id, str(group.generation_id)) not in self._running.deadlines:
+        elif not waits:
             self._running.arm("join", group, now + group.rebalance_timeout_ms)
 
     def _complete_join(self, group: Group, now: Millis) -> None:
@@ -164,7 +167,8 @@ class Rebalances:
             self._running.enter(group, Phase.EMPTY, now)
             self._running.persist(group)
             return
-        group.protocol = vote(group)
+        group.protocol = vote(group, vote_tie=self._config.deviations.vote_tie)
+        self._running.generation_began(group)
         self._running.out.note(
             group, "generation began", "time was up" if late else "all joined", waited_ms=now - group.since
         )

@@ -243,11 +243,13 @@ class ClassicGroups:
 
     def load(self, now: Millis) -> None:
         if not self._deviations.empty_group:
-            for group_id in self._hard.offsets.keys() - self._hard.consumers.groups.keys() - {""}:
+            known = self._hard.offsets.keys() | self._hard.pending.groups.keys()
+            for group_id in known - self._hard.consumers.groups.keys() - {""}:
                 self._running.groups[group_id] = Group(group_id)
         """Build the running groups from the hard state; sessions start with their full timeout (R3)."""
         for group_id, value in self._hard.groups.items():
             group = self._running.groups[group_id] = group_of(group_id, value)
+            self._running.generation_began(group)
             for member in group.members.values():
                 self._running.arm_session(group, member, now)
             if group.members:

@@ -23,6 +23,12 @@ from kohort.wire.schemas.offset_commit import (
 )
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.wire.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 
 def join_error(error: int, version: int, member_id: str) -> JoinGroupResponse:
@@ -105,6 +111,8 @@ def refusal(event: GroupRequested, error: int) -> Any:
             return LeaveGroupResponse(error_code=error)
         case OffsetCommitRequest():
             return commit_error(body, error)
+        case TxnOffsetCommitRequest():
+            return pending_commit_error(body, error)
         case OffsetDeleteRequest():
             return OffsetDeleteResponse(error_code=error, topics=())
         case DeleteGroupsRequest():
@@ -123,6 +131,22 @@ def commit_error(request: OffsetCommitRequest, error: int) -> OffsetCommitRespon
                 topic_id=topic.topic_id,
                 partitions=tuple(
                     OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+                    for asked in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def pending_commit_error(request: TxnOffsetCommitRequest, error: int) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
                     for asked in topic.partitions
                 ),
             )

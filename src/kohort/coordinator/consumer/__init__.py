@@ -17,4 +17,5 @@ soft_state              RunningGroup and RunningMember, and small operations tha
 staged_target           how much of a target takes effect now: gradual hand-over, rollout freeze
 status                  who is awaited in a running rebalance
 target                  when a target is made, by which assignor
+target_work             the part of a large target that is made outside of the shard
 """

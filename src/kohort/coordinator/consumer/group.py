@@ -6,7 +6,7 @@ of any kind founds the group; the tombstone of the group's own record ends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -244,6 +244,13 @@ class ConsumerFold:
                 if value is not None:
                     stored = Pattern(frozenset(value.topics), value.version, value.timestamp)
                 self._index(group, group.put_pattern(text, stored))
+
+    def apply_targets(self, group_id: str, targets: Mapping[str, Target]) -> None:
+        """Like `apply` for the record of each of these targets."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ConsumerGroup(group_id)
+        group.targets.update(targets)
 
 
 # -- records' values

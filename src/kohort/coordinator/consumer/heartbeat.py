@@ -42,7 +42,7 @@ from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliati
 from kohort.coordinator.consumer.soft_state import SESSION, RunningMember
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.migration.conversion import Conversions
-from kohort.coordinator.migration.upgrade import UpgradePlan
+from kohort.coordinator.migration.upgrade import NoUpgrade, UpgradePlan
 from kohort.coordinator.records import consumer_group_record
 from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.errors import ErrorCode
@@ -234,18 +234,22 @@ class Heartbeats:
             may_hold = event.hold_ms > 0
             self._holds.answer(event.request_id, group, member, state, now, tell=tell, may_hold=may_hold)
 
-    def _check_group(self, request: ConsumerGroupHeartbeatRequest, upgrade: UpgradePlan | str | None) -> Refusal | None:
+    def _check_group(
+        self, request: ConsumerGroupHeartbeatRequest, upgrade: UpgradePlan | NoUpgrade | None
+    ) -> Refusal | None:
         group = self._groups.get(request.group_id)
         if group is None and request.member_epoch != 0:
-            is_classic = request.group_id in self._running.groups or request.group_id in self._consumers.hard.offsets
+            is_classic = request.group_id in self._running.groups or self._consumers.hard.has_offsets(request.group_id)
             unknown = "Group {} is not a consumer group." if is_classic else "Consumer group {} not found."
             # Of a member whose group has changed its protocol or is gone. After 69, librdkafka's and Java's consumers
             # end for good; after 25 they join again, which upgrades or founds the group (N6).
             is_former = request.member_epoch > 0 and self._deviations.former_group
             error = ErrorCode.UNKNOWN_MEMBER_ID if is_former else ErrorCode.GROUP_ID_NOT_FOUND
             return error, unknown.format(request.group_id)
-        if isinstance(upgrade, str):
-            why = f"Cannot upgrade classic group {request.group_id} to consumer group because {upgrade}"
+        if isinstance(upgrade, NoUpgrade):
+            why = f"Cannot upgrade classic group {request.group_id} to consumer group because {upgrade.why}"
+            if upgrade.advice and self._deviations.upgrade_advice:
+                why += f" {upgrade.advice}"
             return ErrorCode.GROUP_ID_NOT_FOUND, why
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
@@ -290,7 +294,7 @@ class Heartbeats:
         self._consumers.emit(consumer_group_record(group_id, epoch_value(epoch, 0)))
 
     def _remove_if_unused(self, group: ConsumerGroup) -> None:
-        if not group.members and group.assignment_epoch == 0 and group.group_id not in self._consumers.hard.offsets:
+        if not group.members and group.assignment_epoch == 0 and not self._consumers.hard.has_offsets(group.group_id):
             self._consumers.emit(consumer_group_record(group.group_id, None))
             self._consumers.drop(group.group_id)
 

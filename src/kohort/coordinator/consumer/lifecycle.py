@@ -167,7 +167,7 @@ class ConsumerGroups:
     def expire(self) -> None:
         """Delete groups without members and offsets. Offsets that expire in this sweep count until the next one."""
         for group in list(self.groups.values()):
-            if not group.members and group.group_id not in self._consumers.hard.offsets:
+            if not group.members and not self._consumers.hard.has_offsets(group.group_id):
                 self.delete(group, "it has no members and no offsets")
 
     def delete(self, group: ConsumerGroup, why: str) -> None:

@@ -12,8 +12,8 @@ New topics are compared with the patterns. A group takes new matches in at most 
 record holds all the names. Deleted topics do not count from that moment. The record of a pattern is deleted with its
 last subscriber.
 
-Unlike in Kafka, a pattern matches no internal topics, and nothing is refreshed by time: without ACLs only topics can
-change what a pattern matches. Source: ConsumerGroup.java, GroupMetadataManager.java (maybeUpdate…,
+Unlike in Kafka, a pattern matches no internal topics, and nothing is refreshed by time: a pattern needs DESCRIBE of all
+topics, so only topics can change what it matches. Source: ConsumerGroup.java, GroupMetadataManager.java (maybeUpdate…,
 handleRegularExpressionsResult).
 """
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import TopicPartition
 from kohort.coordinator.consumer.responses import Told, stories_of
-from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, RequestId, What
+from kohort.coordinator.events import JournalEntry, MemberStory, Millis, Record, RequestId, TargetRecords, What
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.settings.group_settings import NEVER, GroupSettings, SettingsOfGroups
 from kohort.coordinator.soft_state import Running
@@ -183,7 +183,7 @@ class RunningConsumers:
     def settings(self, group: ConsumerGroup) -> GroupSettings:
         return self._settings.of(group.group_id)
 
-    def emit(self, record: Record) -> None:
+    def emit(self, record: Record | TargetRecords) -> None:
         self.running.out.records.append(record)
         self.hard.apply(record)
 

@@ -13,7 +13,8 @@ when a deadline is reached:
 The target of a small group is made within the step. The target of a large group, or of an assignor that is not built in
 or needs the lag, is made outside the shard: `AssignmentAsked` asks for it, and the result arrives as an event. A change
 of the group meanwhile raises its epoch and so asks for the next target. An assignor that raises, takes too long or
-returns no assignment is set aside for a while; the group's last good assignor takes over, or the default.
+returns no assignment is set aside for a while; the group's last good assignor takes over, or the default. What such a
+target is made from, and its records, are made outside too (target_work.py).
 
 A member that joins a group without any target must get an epoch at once. So the first target is empty when the real
 one cannot be made yet.
@@ -21,16 +22,18 @@ one cannot be made yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from kohort.coordinator.assignors.check import Result, assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
-from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec
-from kohort.coordinator.consumer.assignment_records import by_topic, target_value
+from kohort.coordinator.assignors.spec import Assignor
+from kohort.coordinator.consumer.assignment_records import target_value
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, Target, epoch_value, target_epoch_value
 from kohort.coordinator.consumer.reconciliation import TopicPartition
 from kohort.coordinator.consumer.soft_state import ASSIGN, Deferred, RunningConsumers, RunningTarget
 from kohort.coordinator.consumer.staged_target import Effective, frozen, gradual
+from kohort.coordinator.consumer.target_work import PreparedTarget, flat, snapshot
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Millis
 from kohort.coordinator.records import consumer_group_record, target_epoch_record, target_record
 from kohort.coordinator.topics import hash_of
@@ -119,6 +122,9 @@ class Targets:
             self.bump(group, now, why)
 
     def settings_changed(self, group: ConsumerGroup, now: Millis) -> None:
+        known = self._consumers.of(group)
+        if known.freeze_ended_ms != self._consumers.settings(group).hold_until_timestamp_ms:
+            known.freeze_ended_ms = None  # a later freeze may have the same end
         if (ASSIGN, group.group_id, "") in self._running.deadlines:
             self._running.deadlines.set((ASSIGN, group.group_id, ""), now)
         elif group.members and self._choice(group, now) != self.assignor_name(group):
@@ -191,17 +197,17 @@ class Targets:
     # -- which assignor computes it
 
     def _make(self, group: ConsumerGroup, now: Millis) -> None:
-        spec = self._spec(group)
+        present = snapshot(group, self._consumers.topics)
         name = self._choice(group, now)
-        size = len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
+        size = len(group.members) + sum(topic.partitions for topic in present.topics.values())
         assignor = BUILT_IN.get(name)
         if assignor is not None and name not in NEED_LAG and size <= AT_ONCE:
-            self._take(group, group.epoch, name, assigned(assignor, spec), now)
+            self._take(group, group.epoch, name, assigned(assignor, present.spec()), now)
             return
         self._give_empty_target(group)
         self._consumers.of(group).target.asked_epoch = group.epoch
         wants_lag = assignor is None or name in NEED_LAG
-        task = AssignmentAsked(group.group_id, group.epoch, name, spec, wants_lag)
+        task = AssignmentAsked(group.group_id, group.epoch, name, present, wants_lag)
         self._running.out.tasks.append(task)
 
     def made(self, group: ConsumerGroup, event: AssignmentMade, now: Millis) -> None:
@@ -216,9 +222,17 @@ class Targets:
         if group.epoch == event.epoch and not isinstance(event.result, str) and not same_members:
             self._make(group, now)  # a static member has come back under another id
         else:
-            self._take(group, event.epoch, event.assignor, event.result, now)
+            self._take(group, event.epoch, event.assignor, event.result, now, event.prepared)
 
-    def _take(self, group: ConsumerGroup, epoch: int, name: str, result: Result, now: Millis) -> None:
+    def _take(
+        self,
+        group: ConsumerGroup,
+        epoch: int,
+        name: str,
+        result: Result,
+        now: Millis,
+        prepared: PreparedTarget | None = None,
+    ) -> None:
         known = self._consumers.of(group)
         if isinstance(result, str):
             self._consumers.note(group, "assignment refused", f"assignor {name}: {result}")
@@ -228,12 +242,22 @@ class Targets:
                 return
             full: Mapping[str, Target] = {m: group.targets.get(m, frozenset()) for m in group.members}
         else:
-            full = {m: _flat(result.get(m, {})) for m in group.members}
             known.target.assignor = name
+            if prepared is None:
+                full = {m: flat(result.get(m, {})) for m in group.members}
+            else:
+                full = {m: prepared.targets.get(m, frozenset()) for m in group.members}
         known.target.opened_ms = known.target.leaving = None
         effective = self._effective(group, full, now)
+        if prepared is not None and effective.targets is full:
+            changes = prepared.changes_of(group.members)
+            if changes.targets:
+                self._consumers.emit(changes)
         for member_id, target in effective.targets.items():
-            if target != group.targets.get(member_id):
+            present = group.targets.get(member_id)
+            if present is None and not target and prepared is not None:
+                continue  # it has joined since: the next target is for it too
+            if target is not present and target != present:
                 self._consumers.emit(target_record(group.group_id, member_id, target_value(target)))
         self._consumers.emit(target_epoch_record(group.group_id, target_epoch_value(epoch, now)))
         self._consumers.note(group, "target made")
@@ -249,11 +273,11 @@ class Targets:
         """The assignor that is configured for the group, else the one that most members ask for, else the first that is
         configured for the server. An assignor that recently failed for the group is skipped."""
         known = self._consumers.of(group)
-        votes: dict[str, int] = {}
-        for _, member in sorted(group.members.items()):
-            if member.server_assignor is not None:
-                votes[member.server_assignor] = votes.get(member.server_assignor, 0) + 1
-        asked_for = max(votes, key=lambda name: votes[name], default="")
+        votes = Counter(member.server_assignor for member in group.members.values())
+        del votes[None]
+        most = max(votes.values(), default=0)
+        tied = [name for name in votes if votes[name] == most]
+        asked_for = tied[0] or "" if len(tied) == 1 else _first_asked_for(group, tied)
         own = self._consumers.settings(group).assignor
         wanted = own if own in self._assignors else asked_for
         for name in (wanted, known.target.assignor, *self._assignors):
@@ -266,28 +290,6 @@ class Targets:
         if not self._running.deviations.who_assigned:
             return self._choice(group, 0)
         return self._consumers.of(group).target.assignor or self._choice(group, 0)
-
-    def _spec(self, group: ConsumerGroup) -> GroupSpec:
-        """A member owns the partitions of its target, and those of its present partitions that are in no target,
-        because their next owner is gone."""
-        by_name = self._consumers.topics.by_name
-        members = {}
-        targeted = {partition for member_id in group.members for partition in group.targets.get(member_id, ())}
-        ids: dict[frozenset[str], tuple[bytes, ...]] = {}
-        """The key is the subscribed names, because thousands of members may subscribe to the same topics."""
-        for member_id, member in sorted(group.members.items()):
-            names = group.names_of(member_id)
-            if names not in ids:
-                ids[names] = tuple(sorted(by_name[name].topic_id for name in names if name in by_name))
-            members[member_id] = MemberSpec(
-                member_id,
-                member.instance_id,
-                member.rack_id,
-                ids[names],
-                dict(by_topic(group.targets.get(member_id, frozenset()) | group.had_by(member_id) - targeted)),
-            )
-        subscribed = sorted(name for name in frozenset().union(*ids) if name in by_name)
-        return GroupSpec(members, {by_name[name].topic_id: by_name[name] for name in subscribed})
 
     # -- how much of it
 
@@ -351,8 +353,10 @@ class Targets:
         self._running.deadlines.clear((ASSIGN, group.group_id, ""))
 
 
-def _flat(assignment: Assignment) -> Target:
-    return frozenset((topic_id, index) for topic_id, indexes in assignment.items() for index in indexes)
+def _first_asked_for(group: ConsumerGroup, names: Sequence[str | None]) -> str:
+    """That of the member with the smallest id; "" if there are no names."""
+    asking = ((member_id, member.server_assignor) for member_id, member in group.members.items())
+    return min(((member_id, name or "") for member_id, name in asking if name in names), default=("", ""))[1]
 
 
 def _present(group: ConsumerGroup) -> int:

@@ -25,7 +25,7 @@ from kohort.coordinator.consumer.soft_state import SYNC
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.migration.classic_side import joint_bytes, joint_protocols
 from kohort.coordinator.migration.downgrade import DowngradePlan, Returning, is_at_rest, plan_downgrade
-from kohort.coordinator.migration.upgrade import UpgradePlan, established, plan_upgrade
+from kohort.coordinator.migration.upgrade import NoUpgrade, UpgradePlan, established, plan_upgrade
 from kohort.coordinator.records import group_record
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -46,16 +46,17 @@ class Conversions:
 
     # -- classic → consumer
 
-    def plan_upgrade(self, request: ConsumerGroupHeartbeatRequest) -> UpgradePlan | str | None:
+    def plan_upgrade(self, request: ConsumerGroupHeartbeatRequest) -> UpgradePlan | NoUpgrade | None:
         """The plan if the request joins a classic group with members, or why that stays a classic group. None for
         every other request."""
         group = self._running.groups.get(request.group_id)
         if group is None or group.phase is Phase.EMPTY or request.member_epoch != 0:
             return None
         if self._config.group_consumer_migration_policy not in UPGRADES:
-            return "online upgrade is disabled. See group.consumer.migration.policy."
+            return NoUpgrade("online upgrade is disabled.", "See group.consumer.migration.policy.")
         if sum(1 for _ in established(group)) > self._config.group_consumer_max_size:
-            return "the group size exceeds the consumer group maximum size. See group.consumer.max.size."
+            why = "the group size exceeds the consumer group maximum size."
+            return NoUpgrade(why, "See group.consumer.max.size.")
         epoch = self._consumers.highest_epoch(request.group_id)
         return plan_upgrade(group, self._consumers.topics, epoch=epoch, joiner=request.instance_id)
 
@@ -109,8 +110,15 @@ class Conversions:
 
     def downgrade(self, group: ConsumerGroup, now: Millis, why: str) -> None:
         """The last member of the consumer protocol is gone: the others go on as a classic group, and rebalance."""
-        of_target = not self._running.deviations.downgrade_assignment
-        plan = plan_downgrade(group, self._consumers.topics, now, rebalance=True, of_target=of_target)
+        deviations = self._running.deviations
+        plan = plan_downgrade(
+            group,
+            self._consumers.topics,
+            now,
+            rebalance=True,
+            of_target=not deviations.downgrade_assignment,
+            vote_tie=deviations.vote_tie,
+        )
         self._become_classic(group, plan, now, why)
         self._rebalances.start(plan.classic, now, why)
 
@@ -139,7 +147,14 @@ class Conversions:
         self._members.forget(group, former_id)
         self._members.patterns.changed(group, former.subscribed_topic_regex, None, now)
         returning = Returning(member_id, value, state)
-        plan = plan_downgrade(group, self._consumers.topics, now, rebalance=rebalance, returning=returning)
+        plan = plan_downgrade(
+            group,
+            self._consumers.topics,
+            now,
+            rebalance=rebalance,
+            returning=returning,
+            vote_tie=self._running.deviations.vote_tie,
+        )
         why = "its last member of the consumer protocol came back with the classic one"
         self._become_classic(group, plan, now, why)
         classic, joiner = plan.classic, plan.classic.members[member_id]
@@ -168,6 +183,7 @@ class Conversions:
         self._consumers.drop(group.group_id)
         self._running.out.note(plan.classic, "group downgraded", why)
         self._running.groups[group.group_id] = plan.classic
+        self._running.generation_began(plan.classic)
         for record in plan.records(numbers_go_on=self._running.deviations.numbers_go_on):
             self._consumers.emit(record)
         for member in plan.classic.members.values():

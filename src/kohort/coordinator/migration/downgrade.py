@@ -96,9 +96,10 @@ def plan_downgrade(
     rebalance: bool,
     returning: Returning | None = None,
     of_target: bool = False,
+    vote_tie: bool = True,
 ) -> DowngradePlan:
     """`group` without the members that are gone. `of_target`: members are described with their targets, as in Kafka,
-    and not with the partitions that they have."""
+    and not with the partitions that they have. `vote_tie`: see `vote`."""
     classic = Group(group.group_id, Phase.STABLE, since=now, protocol_type=CONSUMER_PROTOCOL, generation_id=group.epoch)
     for member_id, value in sorted(group.members.items()):
         classic.add(_member(member_id, value))
@@ -107,7 +108,7 @@ def plan_downgrade(
         classic.members[returning.member_id].joined_ms = now
     classic.instances = {m.instance_id: m.member_id for m in classic.members.values() if m.instance_id is not None}
     classic.leader = next(iter(classic.members))
-    classic.protocol = vote(classic)
+    classic.protocol = vote(classic, vote_tie=vote_tie)
     for member in classic.members.values():
         if returning is not None and member.member_id == returning.member_id:
             had = (*returning.state.assigned,)

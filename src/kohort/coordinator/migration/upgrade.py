@@ -39,6 +39,15 @@ USUAL_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 what a member sent. The user data of any other assignor may have a meaning, which an upgrade would lose."""
 
 
+class NoUpgrade(msgspec.Struct, frozen=True):
+    """Why a group stays a classic one."""
+
+    why: str
+    """In Kafka's words."""
+    advice: str = ""
+    """The setting or the member at fault, a sentence of kohort's own."""
+
+
 class UpgradePlan(msgspec.Struct, frozen=True):
     """The consumer group that replaces a classic group."""
 
@@ -77,11 +86,12 @@ def established(group: Group) -> Iterator[Member]:
     return (member for member in group.members.values() if not member.is_new)
 
 
-def plan_upgrade(group: Group, topics: Topics, *, epoch: int, joiner: str | None) -> UpgradePlan | str:
+def plan_upgrade(group: Group, topics: Topics, *, epoch: int, joiner: str | None) -> UpgradePlan | NoUpgrade:
     """The plan, or why the group stays a classic one. `epoch`: the highest epoch or generation that it ever had;
     `joiner`: the instance id of the member that upgrades it."""
     if group.protocol_type != CONSUMER_PROTOCOL:
-        return f"the group does not use the consumer embedded protocol. Its protocol type is {group.protocol_type}."
+        why = "the group does not use the consumer embedded protocol."
+        return NoUpgrade(why, f"Its protocol type is {group.protocol_type}.")
     members: dict[str, ConsumerGroupMemberMetadataValue] = {}
     claims: list[tuple[int, str, frozenset[TopicPartition]]] = []
     owners: dict[TopicPartition, str] = {}
@@ -91,8 +101,9 @@ def plan_upgrade(group: Group, topics: Topics, *, epoch: int, joiner: str | None
         assigned = _assigned(group, member, topics)
         if subscription is None or assigned is None:
             sender = member.member_id[:100]
-            return f"the embedded consumer protocol is malformed. Member {sender} sent what cannot be read."
-        if isinstance(assigned, str):
+            advice = f"Member {sender} sent what cannot be read."
+            return NoUpgrade("the embedded consumer protocol is malformed.", advice)
+        if isinstance(assigned, NoUpgrade):
             return assigned
         members[member.member_id] = classic_value(
             member.instance_id,
@@ -136,14 +147,14 @@ def _subscription(group: Group, member: Member) -> ConsumerProtocolSubscription 
     return subscription_of(member.metadata_of(group.protocol if group.protocol in names else names[0]))
 
 
-def _assigned(group: Group, member: Member, topics: Topics) -> frozenset[TopicPartition] | str | None:
+def _assigned(group: Group, member: Member, topics: Topics) -> frozenset[TopicPartition] | NoUpgrade | None:
     if not member.assignment:
         return frozenset()
     assignment = assignment_of(member.assignment)
     if assignment is None:
         return None
     if assignment.user_data and group.protocol not in USUAL_ASSIGNORS:
-        return (
+        return NoUpgrade(
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
             "assignor before re-attempting the upgrade."
         )

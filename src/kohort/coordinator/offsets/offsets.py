@@ -20,7 +20,7 @@ from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Reco
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
-from kohort.coordinator.offsets.sizes import Room
+from kohort.coordinator.offsets.sizes import Room, is_too_long
 from kohort.coordinator.records import Place, generation_record, offset_record
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.soft_state import Key, Running
@@ -74,7 +74,7 @@ class Offsets:
         request: OffsetCommitRequest = event.body
         error = self._check_commit(request, event.version)
         if not error and not self._deviations.stale_commit:
-            error = _first_error(self._fence(request), request)
+            error = self._first_error(request)
         if error:
             return self._reply(event, commit_error(request, error))
         session, session_ms = self._session_of(request)
@@ -85,7 +85,7 @@ class Offsets:
             expire = max(0, now + request.retention_time_ms)
             if expire > LONG_MAX:
                 expire = LONG_MAX if self._deviations.endless_retention else 0
-        self._found(request.group_id)
+        self.found(request.group_id)
         fence = self._fence(request)
         limit = self._config.offset_metadata_max_bytes
         room = self._room_of(request.group_id, sum(len(topic.partitions) for topic in request.topics))
@@ -94,14 +94,12 @@ class Offsets:
             results = []
             for asked in topic.partitions:
                 metadata = asked.committed_metadata or ""
-                if len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit:
+                if is_too_long(metadata, limit):
                     refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     refused = fence((topic.topic_id, asked.partition_index))
-                if room is not None and not refused and room.refuses(topic.name, asked.partition_index, metadata):
-                    # Clients know both errors: the commit fails, and the member goes on.
-                    too_large, no_room = ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                    refused = too_large if metadata else no_room
+                if room is not None and not refused:
+                    refused = room.error(topic.name, asked.partition_index, metadata)
                 if not refused:
                     value = OffsetCommitValue(
                         offset=asked.committed_offset,
@@ -125,11 +123,12 @@ class Offsets:
         is_needed = Room.is_needed(total, group_id, count, longest, limit)
         return Room(total, group_id, self._hard.offsets.get(group_id), limit) if is_needed else None
 
-    def _found(self, group_id: str) -> None:
+    def found(self, group_id: str) -> None:
         """Like Kafka, keep a group for offsets without members, until a sweep finds neither."""
         is_new = group_id not in self._running.groups and group_id not in self._hard.consumers.groups
         if is_new and group_id and not self._deviations.empty_group:
             self._running.groups[group_id] = Group(group_id)
+            self._running.unseen.add(group_id)
 
     def take_commit(self, commit: RepeatedCommit, now: Millis) -> SteadyAnswer | None:
         """Accept a repeated commit. None, and nothing done, if any partition of it would be refused."""
@@ -175,7 +174,7 @@ class Offsets:
             if generation < 0:
                 # A simple group: offsets without members (O1).
                 return ErrorCode.INVALID_GROUP_ID if len(request.group_id) > LONGEST_NAME else ErrorCode.NONE
-            if request.group_id in self._hard.offsets:
+            if self._hard.has_offsets(request.group_id):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
         if group.phase is Phase.EMPTY and generation < 0:
@@ -214,13 +213,25 @@ class Offsets:
         by_ownership = self._settings.of(request.group_id).ownership_fencing_enable
         return commit_fence(group, request.member_id, epoch, by_ownership=by_ownership)
 
+    def _first_error(self, request: OffsetCommitRequest) -> ErrorCode:
+        """The error of the first partition that the fence refuses. Kafka does not ask it about partitions whose
+        metadata is too long."""
+        fence, limit = self._fence(request), self._config.offset_metadata_max_bytes
+        partitions = (
+            (topic.topic_id, asked.partition_index)
+            for topic in request.topics
+            for asked in topic.partitions
+            if not is_too_long(asked.committed_metadata or "", limit)
+        )
+        return next(filter(None, map(fence, partitions)), ErrorCode.NONE)
+
     # -- fetch
 
     def fetch(
-        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool]
+        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool], *, stable: bool
     ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
         """A group's answer, in steps; each yields the size of its part. `fits` is asked about the bytes of each part.
-        Returns None if one does not fit.
+        Returns None if one does not fit. `stable`: a partition gets an error while an offset is pending there.
 
         Commits between two steps may show in the answer, as if several requests had asked."""
         error = self._check_fetch(request, version)
@@ -245,7 +256,11 @@ class Offsets:
             size = FIXED_BYTES + len(topic)
             for at, index in enumerate(indexes, 1):
                 if not repeats.too_many(index):
-                    found = _fetched(index, offsets.get((topic, index)), topic_id)
+                    place = (topic, index)
+                    if stable and self._hard.pending.is_pending(request.group_id, place):
+                        found = _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                    else:
+                        found = _fetched(index, offsets.get(place), topic_id)
                     partitions.append(found)
                     size += FIXED_BYTES + len(found.metadata or "")
                 if at % STEP == 0:
@@ -277,18 +292,18 @@ class Offsets:
     def delete(self, event: GroupRequested) -> None:
         request: OffsetDeleteRequest = event.body
         group = self._running.groups.get(request.group_id)
-        offsets = self._hard.offsets.get(request.group_id, {})
+        offsets, pending = self._hard.offsets.get(request.group_id, {}), self._hard.pending
         error = ErrorCode.NONE
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
-        elif group is None and not offsets and request.group_id not in self._hard.consumers.groups:
+        elif group is None and not self._is_known(request.group_id):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and group.phase is not Phase.EMPTY and group.protocol_type != CONSUMER:
             error = ErrorCode.NON_EMPTY_GROUP
         if error:
             return self._reply(event, OffsetDeleteResponse(error_code=error, topics=()))
         live = group if group is not None and group.phase is not Phase.EMPTY else None
-        subscribed = subscribed_topics(live) if live is not None else None
+        subscribed = self._subscribed(live) if live is not None else None
         consumers = self._hard.consumers.groups.get(request.group_id)
         topics = []
         deleted = 0
@@ -298,7 +313,8 @@ class Offsets:
                 kept = asked.name in consumers.subscribed_topics
             results = []
             for index in dict.fromkeys(partition.partition_index for partition in asked.partitions):
-                if not kept and (asked.name, index) in offsets:
+                place = (asked.name, index)
+                if not kept and (place in offsets or pending.is_pending(request.group_id, place)):
                     self._emit(offset_record(request.group_id, asked.name, index, None))
                     deleted += 1
                 refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kept else ErrorCode.NONE
@@ -307,23 +323,37 @@ class Offsets:
         self._note_deleted(request.group_id, deleted, f"{event.client.client_id} of {event.client.host} asked for it")
         return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
 
+    def _subscribed(self, group: Group) -> set[str] | None:
+        """The topics whose offsets cannot be deleted; None if unknown."""
+        if group.phase is Phase.PREPARING and not self._deviations.subscribed_in_rebalance:
+            return group.generation_topics
+        return subscribed_topics(group)
+
     def delete_all(self, group_id: str) -> None:
-        for topic, partition in self._hard.offsets.get(group_id, {}):
+        for topic, partition in self._places(group_id):
             self._emit(offset_record(group_id, topic, partition, None))
 
     def topics_deleted(self, topics: tuple[str, ...]) -> None:
         gone = set(topics)
-        for group_id, offsets in self._hard.offsets.items():
-            places = [place for place in offsets if place[0] in gone]
+        for group_id in dict.fromkeys([*self._hard.offsets, *self._hard.pending.groups]):
+            places = [place for place in self._places(group_id) if place[0] in gone]
             for topic, partition in places:
                 self._emit(offset_record(group_id, topic, partition, None))
             names = ", ".join(sorted({topic for topic, _ in places}))
             self._note_deleted(group_id, len(places), f"deleted topic: {names}")
 
+    def _is_known(self, group_id: str) -> bool:
+        return self._hard.has_offsets(group_id) or group_id in self._hard.consumers.groups
+
+    def _places(self, group_id: str) -> list[Place]:
+        """The partitions with a committed or a pending offset."""
+        return list(dict.fromkeys([*self._hard.offsets.get(group_id, ()), *self._hard.pending.places(group_id)]))
+
     # -- expiry
 
     def expire(self, now: Millis) -> None:
-        """Delete offsets past their retention, and groups without members and offsets (X1-X6)."""
+        """Delete offsets past their retention, and groups without members and offsets (X1-X6). A pending offset keeps
+        its group and the partition's committed offset."""
         retention = self._config.offsets_retention_ms
         for group_id in sorted(set(self._running.groups) | set(self._hard.offsets)):
             group = self._running.groups.get(group_id)
@@ -340,11 +370,14 @@ class Offsets:
                 ]
             else:
                 expired = _expired(offsets, group, retention, now)
+            pending = self._hard.pending.places(group_id)
+            expired = [place for place in expired if place not in pending]
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
             self._note_deleted(group_id, len(expired), "past their retention")
             is_joined = group is not None and bool(group.pending) and self._deviations.swept_while_joining
-            if group is not None and group.phase is Phase.EMPTY and not is_joined and len(expired) == len(offsets):
+            is_used = is_joined or pending or len(expired) < len(offsets)
+            if group is not None and group.phase is Phase.EMPTY and not is_used:
                 self._running.delete(group, "it has no members and no offsets")
         if self._deviations.numbers_go_on:
             self._forget_former_groups()
@@ -373,16 +406,15 @@ class Offsets:
         self._running.out.replies.append(Reply(event.request_id, body))
 
 
-def _first_error(fence: Fence, request: OffsetCommitRequest) -> ErrorCode:
-    partitions = ((topic.topic_id, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    return next(filter(None, map(fence, partitions)), ErrorCode.NONE)
+def _no_offset(index: int, error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=error)
 
 
 def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
     """A topic may have been deleted and created again: offsets of the former one do not count. If either side has no id
     (NO_UUID), the names are compared."""
     if value is None or (topic_id != value.topic_id and NO_UUID not in (topic_id, value.topic_id)):
-        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="")
+        return _no_offset(index)
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=value.offset,

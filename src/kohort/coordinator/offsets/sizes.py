@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.group_records import OffsetCommitValue
 
 Offsets = Mapping[tuple[str, int], OffsetCommitValue]
@@ -31,6 +32,11 @@ def group_bytes(group_id: str, offsets: Offsets) -> int:
     """The size of a group's offsets, counted anew."""
     metadata = sum(text_bytes(value.metadata) for value in offsets.values())
     return GROUP_BYTES + text_bytes(group_id) + OFFSET_BYTES * len(offsets) + metadata
+
+
+def is_too_long(metadata: str, limit: int) -> bool:
+    """`limit`: offset.metadata.max.bytes; UTF-16 units, as Kafka counts them."""
+    return len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit
 
 
 class Total:
@@ -70,6 +76,12 @@ class Room:
         """False if this number of offsets, with metadata of up to `longest` characters, fits in any case."""
         most = GROUP_BYTES + WIDEST * len(group_id) + count * (OFFSET_BYTES + WIDEST * longest)
         return total + most > limit // 2 - limit // 8
+
+    def error(self, topic: str, partition: int, metadata: str) -> ErrorCode:
+        """The error for an offset without room. Clients know both: the commit fails, and the member goes on."""
+        if not self.refuses(topic, partition, metadata):
+            return ErrorCode.NONE
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE if metadata else ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
     def refuses(self, topic: str, partition: int, metadata: str) -> bool:
         """True if there is no room for this offset. If there is room, the offset counts for those that follow."""

@@ -10,7 +10,7 @@ Kafka uses RE2/J, the same language. Source: TopicRegexResolver.java, Utils.thro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
@@ -38,6 +38,17 @@ def problem_of(text: str, longest: int) -> str:
         return f"It has more than {MOST_UNICODE_CLASSES} Unicode classes; topics' names are ASCII."
     compiled = _compiled(text)
     return compiled if isinstance(compiled, str) else ""
+
+
+def compiled_pattern(text: str, longest: int) -> Callable[[str], bool] | str:
+    """Whether a text matches the pattern as a whole; or the reason for which the pattern is refused.
+
+    A match takes time in proportion to the text."""
+    problem = problem_of(text, longest)
+    if problem:
+        return problem
+    compiled = _compiled(text)
+    return compiled if isinstance(compiled, str) else lambda name: compiled.fullmatch(name) is not None
 
 
 def search(task: PatternsAsked) -> PatternsResolved:

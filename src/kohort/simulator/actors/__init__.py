@@ -10,6 +10,10 @@ candidate     a candidate for leadership
 sharer        a worker that shares items
 reader        fetches in the name of members
 impostor      invalid requests to consumer groups
+hostile       requests that cost much, on connections that it leaves
+guest         loses its right and gets it back
 operator      changes settings of groups
+transactor    a transactional producer that reads, processes and writes
+auditor       a consumer of committed records
 workload      committers, admins, producers, storms, liars
 """

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.network import Link
 from kohort.simulator.world.process import Process
@@ -32,8 +33,8 @@ class Actor:
     def tell(self, what: str) -> None:
         self.world.tell(self.name, what)
 
-    def connect(self, broker_id: int) -> Link:
-        return Link(self.world, self.process, self.faults, self, broker_id)
+    def connect(self, broker_id: int, principal: Principal = ANONYMOUS) -> Link:
+        return Link(self.world, self.process, self.faults, self, broker_id, principal)
 
     def any_broker(self) -> int:
         return self.process.config.broker_id + self.random.randrange(self.process.config.brokers)

@@ -42,11 +42,14 @@ class ClassicChecks:
         self._told: list[JournalEntry] = []
         """The journal's entries of this turn about classic groups."""
         self._answers: Sequence[Answer] = ()
+        self._least_rebalance_ms: dict[str, Millis] = {}
+        """By group: the shortest rebalance timeout of the requests that have arrived."""
 
     def facts(self, name: str) -> GroupFacts:
         found = self.groups.get(name)
         if found is None:
             found = self.groups[name] = GroupFacts(name)
+            found.least_rebalance_ms = self._least_rebalance_ms.get(name, found.least_rebalance_ms)
         return found
 
     def reload(self, broker: Broker, facts: GroupFacts) -> None:
@@ -87,6 +90,16 @@ class ClassicChecks:
         for facts in self.groups.values():
             facts.quiet = not facts.unsettled and all(entry.group != facts.name for entry in self._told)
 
+    def asked(self, asked: Asked) -> None:
+        """A request arrived. Its client may be gone before the answer."""
+        if isinstance(request := asked.request, JoinGroupRequest):
+            name, asked_ms = request.group_id, request.rebalance_timeout_ms
+            if asked.version < 1:
+                asked_ms = request.session_timeout_ms
+            least = self._least_rebalance_ms[name] = min(self._least_rebalance_ms.get(name, asked_ms), asked_ms)
+            if (facts := self.groups.get(name)) is not None:
+                facts.least_rebalance_ms = least
+
     def promised(self, broker: Broker, asked: Asked, response: Any, now: Millis) -> None:
         """Check the answer to a request of a classic group against what it promises."""
         request = asked.request
@@ -94,8 +107,6 @@ class ClassicChecks:
         fold = self._ledger.folds[broker.state.shard_of(request.group_id)]
         match request:
             case JoinGroupRequest():
-                asked_ms = request.rebalance_timeout_ms if asked.version >= 1 else request.session_timeout_ms
-                facts.least_rebalance_ms = min(facts.least_rebalance_ms, asked_ms)
                 promises.promised_by_join(facts, self._ledger, fold, request, response, now)
             case SyncGroupRequest():
                 promises.promised_by_sync(facts, self._ledger, fold, request, response, now)

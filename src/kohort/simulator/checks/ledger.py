@@ -5,7 +5,7 @@ equal it after every turn, and so must a replay of the disk, compacted or not.
 
 This file checks promises about the log itself: a name's generations only rise, even over a deletion; a generation has
 one assignment; commits of a group with honest members never go back; no offset disappears without a reason.
-consumer_ledger.py has those of consumer groups.
+consumer_ledger.py has those of consumer groups, transaction_ledger.py the offsets of open transactions.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kohort.coordinator.events import Record
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import Place, parse
 from kohort.simulator.checks.consumer_ledger import ConsumerLedger, Durable
-from kohort.simulator.world.world import Violation
-from kohort.storage.protocol import Append, LogKey, Operation, Storage
-from kohort.wire.batches import decode_columns
+from kohort.simulator.checks.transaction_ledger import NO_PRODUCER, Logged, Transactions, logged
+from kohort.simulator.world.world import Millis, Violation
+from kohort.storage.protocol import Append, Operation
+from kohort.wire.markers import Marker
 from kohort.wire.schemas.group_records import (
     GenerationKey,
     GroupMetadataKey,
@@ -42,12 +42,14 @@ class Fold:
         self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
         self.generations: dict[str, int] = {}
         self.consumers: dict[str, Durable] = {}
+        self.transactions = Transactions()
 
     def equals(self, hard: HardState) -> bool:
         return (
             self.groups == hard.groups
             and self.offsets == hard.offsets
             and self.generations == hard.generations
+            and self.transactions.pending() == hard.pending.described()
             and not self._of_consumers(hard)
         )
 
@@ -66,6 +68,8 @@ class Fold:
             for key in sorted({*mine, *theirs}):
                 if mine.get(key) != theirs.get(key):
                     return f"{name} of {key}: {mine.get(key)} is durable, {theirs.get(key)} is not"
+        if (mine := self.transactions.pending()) != (theirs := hard.pending.described()):
+            return f"pending offsets: {mine} are durable, {theirs} are not"
         return self._of_consumers(hard)
 
 
@@ -76,9 +80,11 @@ class Ledger:
         self.folds: defaultdict[int, Fold] = defaultdict(Fold)
         """By shard."""
         self.written: list[Written] = []
-        """Records of the last commit, in order."""
+        """Records of the last commit, in order. Those of a transaction are in the commit of its marker."""
         self.before: dict[tuple[str, Place], int | None] = {}
         """Offsets that the last commit changed, with their former values."""
+        self.replaced: defaultdict[tuple[str, Place], list[tuple[Millis, int]]] = defaultdict(list)
+        """By offset: all former values (-1 for none), and when another one became durable."""
         self.deleted: dict[tuple[str, Place], int] = {}
         """Offsets that it deleted, with their commit times."""
         self.groups_before: dict[str, GroupMetadataValue | None] = {}
@@ -86,7 +92,7 @@ class Ledger:
         self._assigned: dict[tuple[str, int], dict[str, bytes]] = {}
         self._consumers = ConsumerLedger()
 
-    def commit(self, operations: Iterable[Operation], offsets_topic: bytes) -> None:
+    def commit(self, operations: Iterable[Operation], offsets_topic: bytes, now: Millis) -> None:
         self.written.clear()
         self.before.clear()
         self.deleted.clear()
@@ -95,12 +101,34 @@ class Ledger:
             if isinstance(operation, Append) and operation.log.topic_id == offsets_topic:
                 fold = self.folds[operation.log.partition]
                 for batch in operation.batches:
-                    for record in _records(batch.data):
-                        parsed = parse(record)
-                        if parsed is None:
-                            raise Violation("records are known", f"{record.key!r}")
-                        self.written.append(parsed)
-                        self._apply(fold, *parsed)
+                    for each in logged(batch.data):
+                        self._take(fold, each)
+        for changed, former in self.before.items():
+            self.replaced[changed].append((now, -1 if former is None else former))
+
+    def _take(self, fold: Fold, each: Logged) -> None:
+        if isinstance(each.what, Marker):
+            for key, value in fold.transactions.end(each.what):
+                self.written.append((key, value))
+                self._apply(fold, key, value)
+            return
+        parsed = parse(each.what)
+        if parsed is None:
+            raise Violation("records are known", f"{each.what.key!r}")
+        key, value = parsed
+        if each.what.producer_id != NO_PRODUCER:
+            if not isinstance(key, OffsetCommitKey) or value is None:
+                raise Violation("transactions write offsets", f"{key}: {value}")
+            fold.transactions.add(each.what.producer_id, key, value, each.at)
+            return
+        if isinstance(key, OffsetCommitKey):
+            fold.transactions.other(key, value, each.at)
+        self.written.append(parsed)
+        self._apply(fold, key, value)
+
+    def since(self, group: str, place: Place, start: Millis) -> Iterator[int]:
+        """The offsets of a partition that were durable at some time since `start`, apart from the present one."""
+        return (former for until, former in self.replaced[group, place] if until >= start)
 
     def lost(self, request: OffsetCommitRequest, response: OffsetCommitResponse, names: dict[bytes, str]) -> str:
         """An accepted offset that is not among the last records, in words; "" if there is none. `names`: of topics."""
@@ -173,34 +201,3 @@ class Ledger:
         if first != assignment:
             text = f"generation {value.generation}: {first} and then {assignment}"
             raise Violation.of(group, "a generation has one assignment", text)
-
-
-def replayed(storage: Storage, log: LogKey, *, newest_only: bool) -> HardState:
-    """The hard state after a replay of the log: of all records, or of the newest of each key."""
-    hard = HardState()
-    records = list(_all_records(storage, log))
-    if newest_only:
-        newest: dict[bytes, Record] = {}
-        for record in records:
-            newest.pop(record.key, None)
-            newest[record.key] = record
-        records = list(newest.values())
-    for record in records:
-        hard.apply(record)
-    return hard
-
-
-def _all_records(storage: Storage, log: LogKey) -> Iterator[Record]:
-    info = storage.log_info(log)
-    offset = info.start_offset if info is not None else 0
-    while batches := storage.read(log, offset, 1 << 22):
-        for batch in batches:
-            yield from _records(batch.data)
-        offset = batches[-1].last_offset + 1
-
-
-def _records(data: bytes) -> Iterator[Record]:
-    columns = decode_columns(data)
-    for key, value in zip(columns.keys, columns.values, strict=True):
-        if key is not None:
-            yield Record(key, value)

@@ -22,8 +22,10 @@ from kohort.coordinator.events import JournalEntry, ServerPaused
 from kohort.simulator.checks.beliefs import BelievingConsumer
 from kohort.simulator.checks.classic_checks import ClassicChecks
 from kohort.simulator.checks.consumer_checks import ConsumerChecks
-from kohort.simulator.checks.ledger import Ledger, replayed
+from kohort.simulator.checks.ledger import Ledger
 from kohort.simulator.checks.reader_checks import promised_by_fetch
+from kohort.simulator.checks.transaction_checks import TransactionChecks
+from kohort.simulator.checks.transaction_ledger import replayed
 from kohort.simulator.plan import CONSUMER_GROUPS, MIXED
 from kohort.simulator.world.network import Answer, Asked, Link
 from kohort.simulator.world.world import Millis, Violation, World
@@ -72,6 +74,7 @@ class Onlooker:
         self.config = config
         self.ledger = Ledger()
         self.consumers = ConsumerChecks(world, config, self.ledger, (*CONSUMER_GROUPS, MIXED))
+        self.transactions = TransactionChecks(self.ledger)
         self.classic = ClassicChecks(world, config, self.ledger, self.consumers.of)
         self._storage = storage
         self._offsets_topic = b""
@@ -148,6 +151,7 @@ class Onlooker:
 
     def asked(self, asked: Asked) -> None:
         self._asked.append(asked)
+        self.classic.asked(asked)
 
     def turn_begins(self, arrived: Sequence[Arrived]) -> None:
         broker = self._broker
@@ -186,8 +190,9 @@ class Onlooker:
         """The turn is durable."""
         broker = self._broker
         self._offsets_topic = broker.state.catalog.topics[OFFSETS_TOPIC].topic_id
-        self.ledger.commit(turn.operations, self._offsets_topic)
+        self.ledger.commit(turn.operations, self._offsets_topic, self.world.now)
         self._compare(broker)
+        self.transactions.committed(broker, turn.operations, self.world.now)
         if self.ledger.before:
             self._check_tombstones(broker)
 
@@ -252,6 +257,7 @@ class Onlooker:
             raise Violation("answers can be read", f"{asked.request}: {error}") from error
 
     def _check_promise(self, broker: Broker, link: Link, asked: Asked, response: Any, now: Millis) -> None:
+        self.transactions.answered(asked, response)
         match request := asked.request:
             case ConsumerGroupHeartbeatRequest():
                 self.consumers.heartbeat(link, asked, response, broker)
@@ -261,7 +267,7 @@ class Onlooker:
                 if self.consumers.of(reads):
                     promised_by_fetch(self.consumers.facts[reads], self.consumers.durable(reads), request, response)
             case OffsetFetchRequest():
-                self._check_fetched(broker, request, response)
+                self._check_fetched(broker, asked, response)
             case DeleteGroupsRequest():
                 self.classic.deleted(response)
             case OffsetCommitRequest(group_id=name) if self.consumers.of(name):
@@ -274,7 +280,9 @@ class Onlooker:
                 if group is not None and not self.consumers.of(group):
                     self.classic.promised(broker, asked, response, now)
 
-    def _check_fetched(self, broker: Broker, request: OffsetFetchRequest, response: Any) -> None:
+    def _check_fetched(self, broker: Broker, asked: Asked, response: Any) -> None:
+        """An answer that takes several turns may hold what was durable in any of them."""
+        request = asked.request
         groups = [(g.group_id, g) for g in response.groups] or [(request.group_id, response)]
         names = {topic.topic_id: topic.name for topic in broker.state.catalog.topics.values()}
         for name, found in groups:
@@ -293,9 +301,8 @@ class Onlooker:
                     ids = (NO_UUID, topic_id) if value is None else (topic_id, value.topic_id)
                     if NO_UUID not in ids and topic_id != ids[1]:
                         known = {-1}  # of a former topic of this name
+                    known.update(self.ledger.since(name, place, asked.asked_at))
                     if (name, place) in self.ledger.before:
-                        before = self.ledger.before[name, place]
-                        known.add(-1 if before is None else before)
                         known.update(
                             v.offset
                             for k, v in self.ledger.written

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
+from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, Opened
 from kohort.simulator.plan import Faults
 from kohort.simulator.world.world import Millis, World
@@ -71,10 +72,19 @@ MAX_FRAME = 1_048_576
 class Link:
     """One connection of a client to one broker."""
 
-    def __init__(self, world: World, process: Host, faults: Faults, owner: Owner, broker_id: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        process: Host,
+        faults: Faults,
+        owner: Owner,
+        broker_id: int,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
         self.world = world
         self.owner = owner
         self.broker_id = broker_id
+        self.principal = principal
         self.id = process.next_connection()
         self.open = True
         """True while the connection is open on the client's side."""
@@ -108,7 +118,7 @@ class Link:
             return
         self._attached = True
         self._process.links[self.id] = self
-        self._process.arrive(Opened(self.id, self.broker_id, "10.0.0.1"))
+        self._process.arrive(Opened(self.id, self.broker_id, "10.0.0.1", self.principal))
 
     # -- the client's side
 

@@ -49,4 +49,4 @@ class OffLoop:
         result: Result = assigned(ASSIGNORS[task.assignor], task.spec)
         if task.assignor == Plugin.name and not self._world.healed and self._random.random() < 0.3:
             result = "no answer in 2000 ms"
-        return AssignmentMade(task.group_id, task.epoch, task.assignor, result)
+        return task.made(result)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import msgspec
+
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
@@ -101,6 +103,9 @@ class Process:
             endpoints=[Endpoint("127.0.0.1", PORT + index) for index in range(self._plan.brokers)],
             assignors=ASSIGNORS,
         )
+        transactions = self.broker.state.transactions
+        transactions.settings = msgspec.structs.replace(transactions.settings, first_epoch=self._plan.first_epoch)
+        transactions.endings.splits = lambda ending: self._random.random() < self._plan.two_phases
         self._lease = self.disk.storage.acquire()
         self.broker.load()
         self.world.tell("server", f"starts, life {self.lives}")

@@ -16,25 +16,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kohort.client.security.security import Security
+from kohort.spark.options.exactly_once import OWN as EXACTLY_ONCE
+from kohort.spark.options.exactly_once import ExactlyOnce, exactly_once
 from kohort.spark.options.names import SECURITY
 from kohort.spark.options.source import security_of
 from kohort.spark.options.values import OptionError, number
 
 KAFKA = "kafka."
-OWN = {"topic", "includeheaders", "checkpointlocation", "queryname"}
-"""Options that are not settings of the producer. The last two are Spark's own."""
+OWN = {"topic", "includeheaders", "checkpointlocation", "queryname", *map(str.lower, EXACTLY_ONCE)}
+"""Options that are not settings of the producer. checkpointLocation and queryName are Spark's own."""
 
 NO_SERIALIZER = "text and bytes are written unchanged; serialize with DataFrame operations"
 NO_JAVA = "there is no Java to run the class"
-NO_TRANSACTIONS = "the sink writes without transactions, each row at least once"
+OWN_IDS = "with delivery=exactly-once each task has a transactional id of its own, and without it there are none"
 REFUSED = {
     "key.serializer": NO_SERIALIZER,
     "value.serializer": NO_SERIALIZER,
     "interceptor.classes": NO_JAVA,
     "partitioner.class": f"{NO_JAVA}; keys go where Java's default partitioner sends them, unless the column partition "
     "names one",
-    "transactional.id": NO_TRANSACTIONS,
-    "transaction.timeout.ms": NO_TRANSACTIONS,
+    "transactional.id": OWN_IDS,
 }
 
 WITHOUT_EFFECT = {
@@ -47,8 +48,9 @@ WITHOUT_EFFECT = {
     "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms",
     "socket.connection.setup.timeout.max.ms",
+    "transaction.timeout.ms",
 }
-"""Settings of Java's producer without an equivalent in librdkafka. They change neither the data nor its place."""
+"""Settings of Java's producer that librdkafka does not get. They change neither the data nor its place."""
 
 RENAMED = {
     "max.request.size": ("message.max.bytes",),
@@ -81,9 +83,11 @@ class SinkOptions:
     security: Security = field(default_factory=Security)
     max_block_ms: int = MAX_BLOCK_MS
     """How long a row waits for room in the queue."""
+    exactly_once: ExactlyOnce | None = None
+    """None: at least once, by librdkafka."""
 
 
-def parse_sink(options: Mapping[str, str]) -> SinkOptions:
+def parse_sink(options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
     """Check the options of a sink. Raises OptionError."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
@@ -104,7 +108,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         security.librdkafka()
     except ValueError as error:
         raise OptionError(f"options kafka.*: {error}") from None
-    return SinkOptions(topic, tuple(sorted(_producer(settings).items())), security, max_block_ms)
+    transactions = exactly_once(given, streaming=streaming)
+    return SinkOptions(topic, tuple(sorted(_producer(settings).items())), security, max_block_ms, transactions)
 
 
 def _producer(settings: Mapping[str, str]) -> dict[str, str]:

@@ -39,6 +39,7 @@ class ByTimestamp:
 Where = Literal["earliest", "latest", "group"] | ByPartition | ByTimestamp
 """Where to start or end: a word, offsets by topic and partition, or times."""
 
+Isolation = Literal["read_uncommitted", "read_committed"]
 Fallback = Literal["earliest", "latest", "fail"]
 GROUP_WORDS: dict[str, Fallback] = {
     "group": "earliest",
@@ -92,7 +93,7 @@ class Options:
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    isolation: Isolation = "read_uncommitted"
     max_wait_ms: int = 500
     partition_fetch_bytes: int = 4 * 1024 * 1024
     security: Security = field(default_factory=Security)
@@ -155,7 +156,7 @@ def parse(options: Mapping[str, str]) -> Options:
         retry_backoff_ms=number(given, "kafka.retry.backoff.ms", 0, DEFAULT.retry_backoff_ms),
         retry_backoff_max_ms=number(given, "kafka.retry.backoff.max.ms", 0, DEFAULT.retry_backoff_max_ms),
         metadata_max_age_ms=number(given, "kafka.metadata.max.age.ms", 0, DEFAULT.metadata_max_age_ms),
-        isolation=choice(given, "kafka.isolation.level", "read_uncommitted", "read_committed"),
+        isolation=_isolation(given),
         max_wait_ms=number(given, "kafka.fetch.max.wait.ms", 0, DEFAULT.max_wait_ms),
         partition_fetch_bytes=number(given, "kafka.max.partition.fetch.bytes", 1024, DEFAULT.partition_fetch_bytes),
     )
@@ -216,6 +217,17 @@ def _group(given: Mapping[str, str]) -> str | None:
     if own and kafkas and own != kafkas:
         raise OptionError(f"group.id is {own!r} and kafka.group.id is {kafkas!r}; one of them is enough")
     return own or kafkas or None
+
+
+def _isolation(given: Mapping[str, str]) -> Isolation:
+    """`isolation.level`, or `kafka.isolation.level` as in Spark's source."""
+    levels: tuple[Isolation, Isolation] = ("read_uncommitted", "read_committed")
+    found: list[Isolation] = [
+        choice(given, name, *levels) for name in ("isolation.level", "kafka.isolation.level") if name in given
+    ]
+    if len(set(found)) > 1:
+        raise OptionError(f"isolation.level is {found[0]} and kafka.isolation.level is {found[1]}; one is enough")
+    return found[0] if found else "read_uncommitted"
 
 
 def security_of(given: Mapping[str, str]) -> Security:

@@ -3,10 +3,11 @@
 The columns are those of Spark's Kafka sink: `value` and optionally `key` (strings or binaries), `topic`, `partition`,
 `headers`, `timestamp`; others are ignored. A key goes to the partition where Java's default partitioner sends it.
 
-Rows are written at least once. A task ends when every row is acknowledged, and fails with the first row that is not.
-The idempotent producer stores a record once however often it sends it. But Spark repeats a failed task or an unfinished
-batch from the beginning with another producer, and the rows delivered before are then stored twice. They cannot be
-undone, so neither commit nor abort does anything.
+By default rows are written at least once. A task ends when every row is acknowledged, and fails with the first row that
+is not. The idempotent producer stores a record once however often it sends it. But Spark repeats a failed task or an
+unfinished batch from the beginning with another producer, and the rows delivered before are then stored twice. They
+cannot be undone, so neither commit nor abort does anything. With `delivery=exactly-once` tasks write in transactions
+instead (`transactional_task.py`), and the driver commits them (`batch_commit.py`).
 
 A producer takes half a second to get its id, so the next task of the same worker uses it again; that of a failed task
 is discarded with its queue. When the queue (`kafka.buffer.memory`) is full, rows wait until records are delivered.
@@ -16,13 +17,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kohort.spark.options.sink import SinkOptions
+from kohort.spark.sink.failures import DeliveryFailed
 from kohort.spark.sink.rows import Columns, Record, records
 
 if TYPE_CHECKING:
@@ -30,17 +32,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.1
 LOG = logging.getLogger("kohort.spark.sink.data_sink")
-
-
-class DeliveryFailed(RuntimeError):
-    """A row was not delivered; the message and the fields name topic, partition and reason."""
-
-    def __init__(self, topic: str, partition: int | None, reason: str) -> None:
-        place = topic if partition is None else f"{topic}-{partition}"
-        super().__init__(f"a row for {place} was not delivered: {reason}")
-        self.topic = topic
-        self.partition = partition
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -56,15 +47,44 @@ class _Writer:
     columns: Columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self.options.exactly_once is not None:
+            from kohort.spark.sink import transactional_task
+
+            return transactional_task.write(self.options, self.columns, iterator)
         return write(self.options, self.columns, iterator)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
+        if self.options.exactly_once is not None and batch is not None:
+            from kohort.spark.sink import batch_commit
+
+            batch_commit.commit(self.options, messages, batch)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self.options.exactly_once is not None:
+            from kohort.spark.sink import batch_commit
+
+            batch_commit.abort(self.options, messages)
 
 
 class KohortWriter(_Writer, DataSourceArrowWriter):
     """A batch write."""
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        exactly_once = self.options.exactly_once
+        self._commit(messages, None if exactly_once is None else exactly_once.version)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
 
 class KohortStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A streaming write. In complete mode each micro-batch appends the whole result again, as in Spark's sink."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._abort(messages)
 
 
 def write(options: SinkOptions, columns: Columns, batches: Iterator[pa.RecordBatch]) -> Written:

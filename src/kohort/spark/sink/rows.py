@@ -76,13 +76,18 @@ def _is_headers_type(kind: DataType) -> bool:
 
 def records(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterator[Iterator[Record]]:
     """The rows of a batch as records, in parts. Raises RowError."""
+    return (records_of(columns, topic, part) for part in parts(batch))
+
+
+def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of about PART_BYTES."""
     rows = max(1, PART_BYTES * batch.num_rows // max(batch.nbytes, 1))
     for first in range(0, batch.num_rows, rows):
-        yield _part(columns, topic, batch.slice(first, rows))
+        yield batch.slice(first, rows)
 
 
-def _part(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterator[Record]:
-    """The rows one after the other, with only the columns that the DataFrame has."""
+def records_of(columns: Columns, topic: str | None, batch: pa.RecordBatch) -> Iterator[Record]:
+    """The rows one after the other, with only the columns that the DataFrame has. Raises RowError."""
     count = batch.num_rows
     values = _bytes(batch.column("value"))
     keys = _bytes(batch.column("key")) if "key" in columns else [None] * count

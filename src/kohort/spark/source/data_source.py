@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kohort.spark.options.sink import parse_sink
+from kohort.spark.options.sink import SinkOptions, parse_sink
 from kohort.spark.options.source import Options, for_batch, for_stream, parse
 from kohort.spark.options.values import OptionError
 from kohort.spark.sink.data_sink import KohortStreamWriter, KohortWriter
@@ -68,11 +68,21 @@ class KohortDataSource(DataSource):
         columns = check(schema, options.topic)
         if overwrite:  # a topic has nothing to replace
             raise OptionError('kohort\'s sink appends; write with mode("append")')
+        self._prepare(options)
         return KohortWriter(options, columns)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        options = parse_sink(self.options)
-        return KohortStreamWriter(options, check(schema, options.topic))
+        options = parse_sink(self.options, streaming=True)
+        columns = check(schema, options.topic)
+        self._prepare(options)
+        return KohortStreamWriter(options, columns)
+
+    @staticmethod
+    def _prepare(options: SinkOptions) -> None:
+        if options.exactly_once is not None:
+            from kohort.spark.sink.batch_commit import prepare
+
+            prepare(options)
 
 
 class KohortReader(DataSourceReader):

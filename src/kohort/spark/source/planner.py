@@ -13,7 +13,7 @@ from kohort.client.metadata import Topic, TopicPartition
 from kohort.spark.options.source import Options
 from kohort.spark.options.values import OptionError
 from kohort.spark.runtime.failures import warn
-from kohort.spark.source.positions import START, Json, Positions, from_json
+from kohort.spark.source.positions import START, Json, Positions, from_json, ids_in
 from kohort.wire.errors import ErrorCode
 
 MISSING_S = 2.0
@@ -55,7 +55,8 @@ class Planner:
         self._cluster = open_cluster(options)
         self._gone: set[str] = set()
         """Topics that were missing at the last look; the next look does not wait for them."""
-        self._ids: dict[str, bytes] = {}
+        self.ids: dict[str, bytes] = {}
+        """The topics' ids at the last look."""
         self._recreated: set[str] = set()
 
     def close(self) -> None:
@@ -125,9 +126,23 @@ class Planner:
 
     def _note_ids(self, topics: Mapping[str, Topic]) -> None:
         for name, topic in topics.items():
-            if topic.topic_id is not None and self._ids.setdefault(name, topic.topic_id) != topic.topic_id:
-                self._ids[name] = topic.topic_id
+            if topic.topic_id is not None and self.ids.setdefault(name, topic.topic_id) != topic.topic_id:
+                self.ids[name] = topic.topic_id
                 self._recreated.add(name)
+
+    def expect(self, end: Json) -> None:
+        """Expect the topics to have the ids that are in this end of a batch."""
+        self.ids |= ids_in(end)
+
+    def recreated_since(self, *ends: Json) -> set[str]:
+        """Topics that were deleted and created again since these ends of batches were planned. Asks the cluster."""
+        names = {topic for end in ends for topic in ids_in(end)}
+        for end in ends:
+            self.expect(end)
+        self.existing(names)
+        recreated = self._recreated & names
+        self._recreated -= recreated
+        return recreated
 
     def take_recreated(self) -> set[str]:
         """Topics that were deleted and created again since the last call."""
@@ -197,9 +212,13 @@ class Planner:
         """The ranges of a batch that an earlier process planned.
 
         An end without START lies after Spark's `start`. The exception is the end of an empty first batch (Spark's own
-        source writes such ends): its start is unknown, and the batch is empty now, too.
+        source writes such ends): its start is unknown, and the batch is empty now, too. Nothing is read from a topic
+        that was deleted and created again since.
         """
         known, until = from_json(end.get(START, start)), from_json(end)
+        recreated = self.recreated_since(start, end)
+        self.lost_unread(recreated)
+        known |= {place: offset for place, offset in until.items() if place[0] in recreated}
         begin = known | self.existing_beginnings([place for place in until if place not in known])
         self.report_unread(known, begin, until)
         return {place: (begin[place], offset) for place, offset in until.items() if place in begin}
@@ -216,6 +235,10 @@ class Planner:
                 "deleted before the query read them"
             )
         return bool(gone or late)
+
+    def lost_unread(self, recreated: Iterable[str]) -> None:
+        for topic in sorted(recreated):
+            self.lost(f"{topic} was deleted and created again before the query had read what it had planned")
 
     def lost(self, what: str) -> None:
         report_loss(self.options, what)

@@ -3,10 +3,15 @@
 Spark keeps the end of each micro-batch in the checkpoint, which is where the next one starts. It does not keep where
 the first one started: a query that died in its first batch is asked for its initial offset again, and "latest" or
 "group" may mean another offset by then. So the end of the first batch also holds its start, under START.
+
+The end also holds the topics' ids, so that a restarted query notices a topic that was deleted and created again. Each
+is a key "topic@id" of an empty map. Spark's own source reads the checkpoint as a map of maps of offsets (JsonUtils),
+in which an empty map has no effect.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -24,6 +29,23 @@ BATCH = "@batch"
 """In the JSON of a batch's end: the number and the reader of a batch with groupMode=member (`member/sharing.py`)."""
 
 
+MARK = "@"
+"""Stands between a topic's name and its id. No topic's name has it."""
+
+
+def ids_in(end: Mapping[str, Any]) -> dict[str, bytes]:
+    """The ids of the topics in a batch's end. Spark's own source and earlier versions of this one write none."""
+    marked = [key.split(MARK) for key in end if not key.startswith(MARK) and MARK in key]
+    return {topic: base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)) for topic, text in marked}
+
+
+def with_ids(end: Json, ids: Mapping[str, bytes]) -> Json:
+    """The end of a batch, and the ids of its topics as far as they are known."""
+    topics = [topic for topic in end if MARK not in topic and topic in ids]
+    texts = {topic: base64.urlsafe_b64encode(ids[topic]).decode().rstrip("=") for topic in topics}
+    return end | {f"{topic}{MARK}{text}": {} for topic, text in texts.items()}
+
+
 def to_json(positions: Mapping[TopicPartition, int]) -> Json:
     offsets: Json = {}
     for (topic, partition), offset in sorted(positions.items()):
@@ -35,7 +57,7 @@ def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Positions:
     return {
         (topic, int(partition)): int(offset)
         for topic, partitions in offsets.items()
-        if not topic.startswith("@")
+        if MARK not in topic
         for partition, offset in partitions.items()
     }
 

@@ -23,7 +23,7 @@ from kohort.spark.source import bounds
 from kohort.spark.source.commits import LAST_COMMIT_MS, Commits
 from kohort.spark.source.pacing import PacedReader
 from kohort.spark.source.planner import Planner
-from kohort.spark.source.positions import BATCH, START, Json, Positions, admit, from_json, to_json
+from kohort.spark.source.positions import BATCH, START, Json, Positions, admit, from_json, to_json, with_ids
 from kohort.spark.source.tasks import tasks_of
 from kohort.spark.source.termination import call_at_sigterm
 
@@ -33,6 +33,8 @@ class KohortStreamReader(PacedReader):
         super().__init__(options)
         self._commits = Commits(options)
         self._initial: Positions | None = None
+        self._restarted = True
+        """True until this process has compared the topics' ids with those in the checkpoint."""
         self._target_checked = False
         """True once the target was compared with what the query has reached."""
         self._planned: tuple[Json, Positions] | None = None
@@ -60,7 +62,8 @@ class KohortStreamReader(PacedReader):
         reached = from_json(start)
         first = START not in start and reached == self._initial
         if not first:
-            self._commits.commit(reached)
+            self._commit_reached(start)
+        self.planner.expect(start)
         ends = self._ends(reached)
         recreated = self.planner.take_recreated()
         lost = self._report_lost(reached, ends, recreated)
@@ -78,6 +81,7 @@ class KohortStreamReader(PacedReader):
         end = to_json(ends)
         if first or any(begin[place] != reached.get(place, begin[place]) for place in ends):
             end[START] = to_json({place: begin[place] for place in ends})
+        end = with_ids(end, self.planner.ids)
         self._planned = (end, begin)
         self._commits.planned = end
         return end
@@ -87,6 +91,14 @@ class KohortStreamReader(PacedReader):
             # A restarted query repeats its last batch, and reports it, before it asks for new offsets.
             self._latest = self._target or self.planner.all_ends()
         return to_json(self._latest)
+
+    def _commit_reached(self, end: Json) -> None:
+        """Commit what Spark has finished; after a restart, only of topics that still have the ids in the checkpoint."""
+        others = set()
+        if self._restarted and self._options.group_id is not None:
+            others = self.planner.recreated_since(end)
+        self._restarted = False
+        self._commits.commit({place: offset for place, offset in from_json(end).items() if place[0] not in others})
 
     def _ends(self, reached: Positions) -> Positions:
         """The ends of the logs now, or at the beginning of an availableNow run."""

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (API key 24). Versions from 4 on are for brokers among themselves."""
+"""AddPartitionsToTxn (API key 24). Versions from 4 on are for brokers: many ids, and mere questions."""
 
 from kohort.wire.schema import field, message
 
@@ -9,12 +9,22 @@ class AddPartitionsToTxnTopic:
     partitions: tuple[int, ...] = field(["int32"])
 
 
-@message(api_key=24, versions="0-3", flexible="3+")
+@message()
+class AddPartitionsToTxnTransaction:
+    transactional_id: str = field("string")
+    producer_id: int = field("int64")
+    producer_epoch: int = field("int16")
+    verify_only: bool = field("bool", default=False)
+    topics: tuple[AddPartitionsToTxnTopic, ...] = field([AddPartitionsToTxnTopic])
+
+
+@message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest:
-    v3_and_below_transactional_id: str = field("string")
-    v3_and_below_producer_id: int = field("int64")
-    v3_and_below_producer_epoch: int = field("int16")
-    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = field([AddPartitionsToTxnTopic])
+    transactions: tuple[AddPartitionsToTxnTransaction, ...] = field([AddPartitionsToTxnTransaction], "4+", default=())
+    v3_and_below_transactional_id: str = field("string", "0-3", default="")
+    v3_and_below_producer_id: int = field("int64", "0-3", default=-1)
+    v3_and_below_producer_epoch: int = field("int16", "0-3", default=-1)
+    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = field([AddPartitionsToTxnTopic], "0-3", default=())
 
 
 @message()
@@ -29,7 +39,17 @@ class AddPartitionsToTxnTopicResult:
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = field([AddPartitionsToTxnPartitionResult])
 
 
-@message(api_key=24, versions="0-3", flexible="3+")
+@message()
+class AddPartitionsToTxnResult:
+    transactional_id: str = field("string")
+    topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = field([AddPartitionsToTxnTopicResult])
+
+
+@message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse:
     throttle_time_ms: int = field("int32", default=0)
-    results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = field([AddPartitionsToTxnTopicResult])
+    error_code: int = field("int16", "4+", default=0)
+    results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = field([AddPartitionsToTxnResult], "4+", default=())
+    results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = field(
+        [AddPartitionsToTxnTopicResult], "0-3", default=()
+    )

@@ -59,6 +59,36 @@ class BrokerValue:
 
 
 @message(versions="0", flexible="0+")
+class ScramValue:
+    """Kind "scram", named by the mechanism's code, a space and the user: Kafka's UserScramCredentialRecord."""
+
+    salt: bytes = field("bytes")
+    stored_key: bytes = field("bytes")
+    server_key: bytes = field("bytes")
+    iterations: int = field("int32")
+
+
+@message(versions="0", flexible="0+")
+class SecretValue:
+    """Kind "secret": random bytes, from which the server makes challenges for users that do not exist."""
+
+    secret: bytes = field("bytes")
+
+
+@message(versions="0", flexible="0+")
+class AclValue:
+    """Kind "acl", named by the ACL's id: the fields of Kafka's AccessControlEntryRecord, without the id."""
+
+    resource_type: int = field("int8")
+    resource_name: str = field("string")
+    pattern_type: int = field("int8")
+    principal: str = field("string")
+    host: str = field("string")
+    operation: int = field("int8")
+    permission_type: int = field("int8")
+
+
+@message(versions="0", flexible="0+")
 class ProducerIdsValue:
     """Kind "producer ids": ids below `next_id` may have been handed out."""
 

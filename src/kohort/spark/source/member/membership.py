@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from kohort.client.admin.groups import Committer
@@ -48,15 +48,24 @@ LEAVE_S = 5.0
 
 
 class Membership:
-    """The query as a member of its group. `last` is the end of the last batch that Spark has finished."""
+    """The query as a member of its group. `last` is the end of the last batch that Spark has finished.
 
-    def __init__(self, options: Options, last: Json, consumer: BlockingGroupConsumer | None = None) -> None:
+    `without` are topics that were deleted and created again since: nothing of them has been read.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        last: Json,
+        consumer: BlockingGroupConsumer | None = None,
+        without: Collection[str] = (),
+    ) -> None:
         assert options.member is not None
         self._options = options
         self._group_id = options.group_id or ""
         self._consumer = consumer or _Consumer(self, options)
         self._instance_id = options.member.instance_id
-        self._last_ranges = ranges_of(last)
+        self._last_ranges = {place: row for place, row in ranges_of(last).items() if place[0] not in without}
         """The ranges of this query's last batch, if an earlier process finished it."""
         self._finished_end: Json = last
         """The end of the batch that was finished last."""

@@ -80,7 +80,7 @@ class KohortMemberReader(PacedReader):
         if ends == begin:
             return None
         self._batch_planned(first=not start)
-        return sharing.plan(begin, ends, start, membership.reader)
+        return sharing.plan(begin, ends, start, membership.reader, self.planner.ids)
 
     def _ends(self, sharing: Sharing, begin: Positions) -> tuple[Positions, Positions]:
         """Where reading continues and where the logs end, now or at the beginning of an availableNow run."""
@@ -117,13 +117,20 @@ class KohortMemberReader(PacedReader):
     # -- tasks
 
     def partitions(self, start: Json, end: Json) -> Any:
-        # An end without BATCH: the query planned this batch before it became a member, and did not finish it.
-        ranges = ranges_of(end) if BATCH in end else self.planner.repeated(start, end)
         if self.membership is None or not self.membership.has_planned(end):
-            return tasks_of(self._options, ranges)
+            return tasks_of(self._options, self._repeated(start, end))
+        ranges = ranges_of(end)
         if start != end:
             self._check_commit_called()
         return tasks_of(self._options, ranges, self.membership.commits.reply_to(), self._fetching_member(end))
+
+    def _repeated(self, start: Json, end: Json) -> dict[TopicPartition, tuple[int, int]]:
+        """The ranges of a batch that an earlier process planned and did not finish."""
+        if BATCH not in end:
+            return self.planner.repeated(start, end)  # planned before the query became a member
+        recreated = self.planner.recreated_since(end)
+        self.planner.lost_unread(recreated)
+        return {place: row for place, row in ranges_of(end).items() if place[0] not in recreated}
 
     def _fetching_member(self, end: Json) -> GroupMember | None:
         """The member that the tasks fetch for, at the epoch of the planning.
@@ -144,7 +151,10 @@ class KohortMemberReader(PacedReader):
         if self.membership is None:
             # The group would wait silently for a topic that does not exist. A deleted topic may count as lost.
             self.planner.partitions(() if self._options.fail_on_data_loss or not start else self.planner.named)
-            self.membership = Membership(self._options, start)
+            recreated = self.planner.recreated_since(start)
+            for topic in sorted(recreated):
+                self.planner.lost(f"{topic} was deleted and created again since the query's last batch")
+            self.membership = Membership(self._options, start, without=recreated)
             self.membership.join()
         return self.membership
 

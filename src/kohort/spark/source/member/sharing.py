@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.groups import Committed
 from kohort.client.metadata import TopicPartition
-from kohort.spark.source.positions import BATCH, START, Json, Positions, from_json, to_json
+from kohort.spark.source.positions import BATCH, START, Json, Positions, from_json, to_json, with_ids
 
 Owned = Mapping[TopicPartition, int]
 """The member's partitions, each with the epoch in which it was assigned."""
@@ -73,10 +73,17 @@ class Sharing:
             if owned.get(place) == known.epoch and place not in self.leaving
         }
 
-    def plan(self, begin: Positions, ends: Positions, after: Mapping[str, Any], reader: BatchReader) -> Json:
-        """Begin a batch of `readable` partitions. `after` is the end of the batch before."""
+    def plan(
+        self,
+        begin: Positions,
+        ends: Positions,
+        after: Mapping[str, Any],
+        reader: BatchReader,
+        ids: Mapping[str, bytes] | None = None,
+    ) -> Json:
+        """Begin a batch of `readable` partitions. `after` is the end of the batch before, `ids` those of topics."""
         batch = {"number": after.get(BATCH, {}).get("number", 0) + 1, **reader._asdict()}
-        end: Json = {**to_json(ends), START: to_json(begin), BATCH: batch}
+        end = with_ids({**to_json(ends), START: to_json(begin), BATCH: batch}, ids or {})
         ranges = {place: (self.places[place].epoch, begin[place], until) for place, until in ends.items()}
         self.batch = Batch(end, {place: row for place, row in ranges.items() if row[2] > row[1]})
         return end

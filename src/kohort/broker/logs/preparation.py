@@ -1,0 +1,100 @@
+"""Decompresses the batches of a produce request in steps before they are appended, and compresses them with the codec
+of their topic if that is another one.
+
+Both may take a tenth of a second for one request: all other clients would wait. What is prepared is kept in the `Room`
+of the request, where `validation` and `Partition.append` find it. They do at once what is not there: a batch that they
+refuse for another reason is not prepared, and nor is one for which the earlier ones have left no room. Batches in lz4
+and zstd are not prepared: the largest takes ten milliseconds, and has no parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+
+from kohort.broker.logs.validation import Room
+from kohort.broker.state import BrokerState
+from kohort.wire.batches import HEADER_SIZE, check_crc, read_header
+from kohort.wire.compression import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    ExpansionLimit,
+    compress_in_steps,
+    decompress_in_steps,
+)
+from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.produce import ProduceRequest, TopicProduceData
+
+AT_ONCE = 16_384
+"""Bytes of a request's batches that are done within three milliseconds."""
+GROWS = {NONE: 1, GZIP: 16, SNAPPY: 1, LZ4: 4, ZSTD: 512}
+"""How many times more work a byte of each codec may be. A byte of gzip may expand a thousandfold, one of zstd more."""
+_ATTRIBUTES = 22
+"""The byte of a batch that says its codec."""
+
+Batch = tuple[bytes, int | None]
+"""A batch as it was sent, and the codec that its topic stores; None: any."""
+
+
+def costly_batches(state: BrokerState, request: ProduceRequest, *, by_id: bool) -> list[Batch]:
+    """The batches that must be decompressed or compressed, if that may take long; otherwise none."""
+    if _most_work(request) <= AT_ONCE:
+        return []
+    found: list[Batch] = []
+    size = 0
+    for topic in request.topic_data:
+        codec = _codec(state, topic, by_id=by_id)
+        for partition in topic.partition_data:
+            data = partition.records
+            if data is None or len(data) <= HEADER_SIZE:
+                continue
+            own = data[_ATTRIBUTES] & 7
+            is_changed = codec is not None and codec != own
+            if own in (GZIP, SNAPPY) or is_changed:
+                found.append((data, codec))
+                size += len(data) * GROWS.get(own, 1)
+    return found if size > AT_ONCE else []
+
+
+def _most_work(request: ProduceRequest) -> int:
+    """The bytes that all batches may be, whatever their topics store."""
+    work = 0
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            data = partition.records
+            if data is not None and len(data) > HEADER_SIZE:
+                work += len(data) * GROWS.get(data[_ATTRIBUTES] & 7, 1)
+    return work
+
+
+def _codec(state: BrokerState, data: TopicProduceData, *, by_id: bool) -> int | None:
+    topic = state.catalog.by_id.get(data.topic_id) if by_id else state.topic(data.name)
+    partition = None if topic is None else state.partition(topic, 0)
+    return None if partition is None else partition.settings.codec
+
+
+def prepare(batches: Iterable[Batch], room: Room) -> Generator[int, None, None]:
+    """Yields the bytes that a step has made."""
+    left = whole = room.uncompressed_bytes
+    for data, codec in batches:
+        try:
+            header = read_header(data)
+            if header.size != len(data) or not check_crc(data, header):
+                continue
+        except ProtocolError:
+            continue
+        records = data[HEADER_SIZE:]
+        if header.compression:
+            try:
+                records = yield from decompress_in_steps(header.compression, records, left)
+            except ProtocolError as error:
+                if left == whole or not isinstance(error, ExpansionLimit):
+                    room.expanded[id(data)] = error
+                left = 0
+                continue
+            left -= len(records)
+            room.expanded[id(data)] = records
+        if codec is not None and codec != header.compression:
+            room.compressed[id(data), codec] = yield from compress_in_steps(codec, records)

@@ -1,0 +1,163 @@
+"""What a new connection meets: TLS and SASL, as its listener demands, and then `Connection`.
+
+Only listeners with TLS or SASL have an entrance, so that a server without them does not load these modules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, cast
+
+from kohort.broker.authorization import ANONYMOUS, Principal
+from kohort.broker.broker import Broker
+from kohort.broker.decoding import Decoded, most_bytes
+from kohort.broker.request import RequestContext
+from kohort.broker.turn import ConnectionId
+from kohort.config import Config, ConfigError, Listener, mechanisms_at, plain_users, value_at
+from kohort.coordinator.events import Client, RequestId
+from kohort.server import log
+from kohort.server.connection import Connection
+from kohort.server.connections import Connections
+from kohort.server.security.contexts import ListenerTls
+from kohort.server.security.conversation import Conversation, Done, Terms
+from kohort.server.security.door import Door
+from kohort.server.security.login import Login
+from kohort.server.security.session import Session
+from kohort.server.security.tls_link import Inside, TlsLink
+
+LOOK_S = 60.0
+"""How often files of keys are looked at."""
+
+
+class Entrance:
+    """The listeners with TLS or SASL. Raises ConfigError if the settings of one of them cannot be used."""
+
+    def __init__(self, config: Config, listeners: list[Listener]) -> None:
+        self._listeners = {listener.name: listener for listener in listeners}
+        self._tls = {listener.name: ListenerTls(config, listener) for listener in listeners if listener.is_tls}
+        self._config = config
+        self._terms: dict[str, Terms] = {}
+        self._hashing: ThreadPoolExecutor | None = None
+        self._connections: Connections
+        self.door: Door
+        self._looking: asyncio.TimerHandle | None = None
+        self.delay_s = config.connection_failed_authentication_delay_ms / 1000
+
+    @property
+    def has_tls(self) -> bool:
+        return bool(self._tls)
+
+    def open(self, connections: Connections, broker: Broker) -> None:
+        """Before the listeners are up."""
+        self._connections = connections
+        self.door = Door(connections.admit_to_door, connections.left_door, connections.log)
+        most = most_bytes(self._config)
+        for listener in self._listeners.values():
+            if listener.is_sasl:
+                self._terms[listener.name] = self._terms_of(listener, broker, most)
+        if self._tls:
+            self._look_later()
+
+    def _terms_of(self, listener: Listener, broker: Broker, most: dict[int, int]) -> Terms:
+        config, name = self._config, listener.name
+        mechanisms = mechanisms_at(config, name)
+        if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in mechanisms:
+            log.warning("passwords cross the network in clear text", listener=name, hint="use SASL_SSL, or SCRAM")
+
+        def answer_versions(found: Decoded) -> Any:
+            header = found.header
+            context = RequestContext(
+                RequestId(0), ConnectionId(0), config.broker_id, header.api_key, header.api_version,
+                header.correlation_id, Client("", ""), broker.state.now, listener=name,
+            )  # fmt: skip
+            return found.api.handler(broker.state, found.request, context)
+
+        return Terms(
+            mechanisms,
+            plain_users(config, name),
+            broker.state.catalog.credentials,
+            {mechanism: value_at(config, name, "connections.max.reauth.ms", mechanism) for mechanism in mechanisms},
+            answer_versions,
+            most,
+        )
+
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        if hasattr(self, "door"):
+            self.door.close_all()
+        if self._hashing is not None:
+            self._hashing.shutdown(wait=False, cancel_futures=True)
+
+    def protocol(self, broker_id: int, listener: str) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        settings = self._listeners[listener]
+        if not settings.is_tls:
+            return cast(asyncio.Protocol, self._login(broker_id, settings))
+
+        def inside(name: str) -> Inside:
+            """What follows after TLS, for the name of a client by its certificate."""
+            if settings.is_sasl:
+                return self._login(broker_id, settings)
+            principal = Principal(name) if name else ANONYMOUS
+            return Connection(self._connections, broker_id, listener, principal)
+
+        return cast(asyncio.Protocol, TlsLink(self._tls[listener], self.door, broker_id, inside))
+
+    def _login(self, broker_id: int, listener: Listener) -> Login:
+        terms = self._terms[listener.name]
+
+        def welcome(done: Done, software: tuple[str, str]) -> Inside:
+            connection = Connection(self._connections, broker_id, listener.name, Principal(done.user), software)
+            if done.session_ms:
+                connection.session = Session(
+                    done,
+                    self._connections.clock,
+                    lambda user, mechanism: Conversation(terms, (user, mechanism)),
+                    self.hash,
+                    self.delay_s,
+                )
+            return connection
+
+        limits = (
+            value_at(self._config, listener.name, "sasl.authentication.timeout.ms") / 1000,
+            value_at(self._config, listener.name, "sasl.server.max.receive.size"),
+        )
+        return Login(self, Conversation(terms), broker_id, listener.name, limits, welcome)
+
+    def hash(self, compute: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Compute in a thread, one after the other, and call `then` in the event loop."""
+        if self._hashing is None:
+            self._hashing = ThreadPoolExecutor(1, thread_name_prefix="kohort-hash")
+        loop = asyncio.get_running_loop()
+        computed = self._hashing.submit(compute)
+
+        def tell(_: object) -> None:
+            if not computed.cancelled():
+                with suppress(RuntimeError):  # the loop is closed: the server has stopped
+                    loop.call_soon_threadsafe(lambda: then(computed.result()))
+
+        computed.add_done_callback(tell)
+
+    # -- new certificates
+
+    def renew(self, *, all_of_them: bool = True) -> None:
+        """Read the files of keys again: all of them, or those that have changed."""
+        for tls in self._tls.values():
+            if all_of_them or tls.has_changed:
+                try:
+                    tls.renew()
+                except ConfigError as error:
+                    log.warning("a new certificate is not used", listener=tls.listener, reason=str(error))
+                else:
+                    log.info("a certificate was read again", listener=tls.listener, subject=tls.identity.subject)
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self.renew(all_of_them=False)
+        self._look_later()

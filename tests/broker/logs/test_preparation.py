@@ -1,0 +1,125 @@
+"""Batches that take long to decompress or to compress: in steps, with the outcome of one step."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import google_crc32c
+import pytest
+from wire_driver import SET, START_MS, TOPIC, Connection, fetch_request, produce_request, with_topic
+
+from kohort.broker.ready import OVER, WITHIN
+from kohort.wire.batches import NewRecord, decode_records, encode_batch, split_batches
+from kohort.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+VALUE = bytes(8_000_000)
+
+
+def one_step() -> Callable[[], int]:
+    """For a turn that handles one request, or one step of one."""
+    asked = 0
+
+    def time_is_up() -> int:
+        nonlocal asked
+        asked += 1
+        return WITHIN if asked == 1 else OVER
+
+    return time_is_up
+
+
+def turns_of(client: Connection, request: Any, version: int = 9) -> int:
+    """How many turns of one step it takes until the request is answered."""
+    wire = client.wire
+    arrived = [client.frame(request, version)]
+    turns = 0
+    while not client.responses:
+        wire.end(wire.broker.step(arrived, wire.now, one_step()))
+        arrived = []
+        turns += 1
+        assert turns < 1_000, "it never ends"
+    return turns
+
+
+def error_of(client: Connection) -> int:
+    """Of the answer that has come."""
+    [partition] = client.responses.pop().responses[0].partition_responses
+    error: int = partition.error_code
+    return error
+
+
+def batch(value: bytes, codec: int) -> bytes:
+    return encode_batch([NewRecord(None, value, START_MS)], compression=codec)
+
+
+def stored(client: Connection) -> list[tuple[int, list[bytes | None]]]:
+    """The codec and the values of each batch."""
+    data = client.ask(fetch_request("t", 0), 11).responses[0].partitions[0].records
+    return [
+        (header.compression, [record.value for record in decode_records(one)]) for header, one in split_batches(data)
+    ]
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY])
+def test_a_batch_is_decompressed_in_steps(codec: int) -> None:
+    client = with_topic()
+    assert turns_of(client, produce_request("t", batch(VALUE, codec))) >= len(VALUE) // 2**20
+    assert error_of(client) == 0
+    assert stored(client) == [(codec, [VALUE])]
+
+
+@pytest.mark.parametrize("sent", [NONE, LZ4, ZSTD])
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_is_compressed_in_steps(name: str, sent: int) -> None:
+    client = with_topic(compression_type=name, message_max_bytes=10_000_000)
+    codec = ["none", "gzip", "snappy", "lz4", "zstd"].index(name)
+    turns = turns_of(client, produce_request("t", batch(VALUE, sent)))
+    assert turns == 1 if codec == sent else turns >= len(VALUE) // 2**18
+    assert error_of(client) == 0
+    assert stored(client) == [(codec, [VALUE])]
+
+
+def test_a_small_batch_takes_one_step() -> None:
+    client = with_topic(compression_type="lz4")
+    assert turns_of(client, produce_request("t", batch(bytes(1_000), GZIP))) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (batch(bytes(20_000_000), GZIP), ErrorCode.MESSAGE_TOO_LARGE),
+        (batch(VALUE, GZIP)[:-3], ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_a_refusal_is_the_same(data: bytes, error: ErrorCode) -> None:
+    client = with_topic()
+    turns_of(client, produce_request("t", data))
+    assert error_of(client) == error
+
+
+def test_a_batch_that_is_cut_short() -> None:
+    covered = bytearray(batch(VALUE, GZIP)[:-9])
+    struct.pack_into(">i", covered, 8, len(covered) - 12)
+    struct.pack_into(">I", covered, 17, google_crc32c.value(bytes(covered[21:])))
+    client = with_topic()
+    turns_of(client, produce_request("t", bytes(covered)))
+    assert error_of(client) == ErrorCode.INVALID_RECORD
+
+
+def test_the_codec_of_the_topic_changes_meanwhile() -> None:
+    client = with_topic(compression_type="gzip")
+    wire, other = client.wire, client.wire.connect()
+    setting = AlterableConfig(name="compression.type", config_operation=SET, value="zstd")
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=(setting,))
+    wire.end(wire.broker.step([client.frame(produce_request("t", batch(VALUE, LZ4)), 9)], wire.now, one_step()))
+    assert not client.responses, "it takes more than one step"
+    wire.step(other.frame(IncrementalAlterConfigsRequest(resources=(resource,)), 1))
+    assert error_of(client) == 0
+    assert stored(client) == [(ZSTD, [VALUE])]

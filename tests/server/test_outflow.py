@@ -1,0 +1,64 @@
+"""The shared limit of answers: those that are unread, and those that are being made."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.broker.connection import Connection
+from kohort.broker.request import InSteps
+from kohort.broker.works import Works
+from kohort.server.outflow import Outflow
+
+
+class Unread:
+    def __init__(self, unsent: int) -> None:
+        self.unsent = unsent
+        self.aborted = ""
+
+    def abort_for(self, reason: str) -> None:
+        self.aborted = reason
+        self.unsent = 0
+
+
+@pytest.mark.parametrize(
+    ("unsent", "unfinished", "largest", "aborted", "left"),
+    [
+        ((40, 30, 20), 0, 0, 0, 10),
+        ((60, 30, 20), 0, 0, 1, 50),
+        ((40, 30, 20), 30, 10, 1, 50),  # the largest of all does not read
+        ((40, 30, 20), 60, 50, 0, 10),  # the largest of all is being made: the broker drops it
+        ((40, 30, 20), 90, 35, 1, 50),
+        ((60, 60, 60), 0, 0, 2, 40),
+    ],
+)
+def test_who_holds_the_most_pays(
+    unsent: tuple[int, ...], unfinished: int, largest: int, aborted: int, left: int
+) -> None:
+    outflow = Outflow(100)
+    writers = [Unread(size) for size in unsent]
+    for writer in writers:
+        outflow.sent(writer)
+    assert outflow.room(unfinished, largest) == left
+    assert [bool(writer.aborted) for writer in writers] == [n < aborted for n in range(len(writers))]
+
+
+def test_answers_that_are_made_keep_below_what_unread_ones_leave() -> None:
+    works = Works(100)
+    connections = []
+    for size in (50, 30):
+        connection = Connection.__new__(Connection)
+        connection.work = None
+        works.begin(connection, None, InSteps(iter(())), size)  # type: ignore[arg-type]
+        connections.append(connection)
+    told = []
+
+    def room(unfinished: int, largest: int) -> int:
+        told.append((unfinished, largest))
+        return 40
+
+    assert works.largest() is None
+    works.share(room)
+    assert told == [(80, 50)]
+    assert works.largest() is connections[0]
+    works.drop(connections[0])
+    assert works.largest() is None
