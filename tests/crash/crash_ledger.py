@@ -54,3 +54,18 @@ class Place:
     def possible(self) -> list[int]:
         """The exact offsets that may be committed if no other client commits."""
         return sorted({self.last, *self.open, *self.unsure})
+
+
+def place_from(offset: int, generation: int, before: Place | None) -> Place:
+    """The place of a member that was assigned a partition in `generation` and was served `offset`; `before` is what it
+    had there earlier.
+
+    A rebalance fences the commits of earlier generations; their answers may still come. A member that joins again can
+    get the same generation, a static one above all. Then librdkafka may still repeat its commits from before.
+    """
+    if before is None:
+        return Place(generation, offset, offset)
+    place = Place(generation, offset, max(offset, before.sent), before.acks)
+    if generation == before.generation:
+        place.open, place.unsure = before.open, before.unsure
+    return place

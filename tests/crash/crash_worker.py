@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
-from crash_ledger import Place
+from crash_ledger import Place, place_from
 
 OPEN_LIMIT = 150
 """Commits that a member has under way."""
@@ -167,11 +167,7 @@ class Member:
                 self.violations.append(
                     f"{self.group}-{partition.partition}: was served offset {offset} after {before.least()}"
                 )
-            acks = before.acks if before is not None else 0
-            # A commit from before a rebalance is fenced by the rebalance; its answer may still come.
-            self.places[partition.partition] = Place(
-                generation, offset, max(offset, before.sent if before else 0), acks
-            )
+            self.places[partition.partition] = place_from(offset, generation, before)
             self.unread.discard(partition.partition)
 
     def commit_some(self, count: int) -> None:
