@@ -9,7 +9,7 @@ import pytest
 from crash_server import CrashServer
 from group import CLIENTS, until
 from produce import create_topic, produce
-from transactional import committed_offset, read, transactional
+from transactional import Transactional, committed_offset, read
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 READERS = ("confluent", "aiokafka")
@@ -29,6 +29,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashServer]:
 
 
 @pytest.fixture
+def transactional() -> Iterator[Transactional]:
+    producers = Transactional()
+    yield producers
+    producers.close()
+
+
+@pytest.fixture
 def bootstrap(server: CrashServer) -> str:
     if not server.is_running():
         server.spawn()
@@ -37,7 +44,7 @@ def bootstrap(server: CrashServer) -> str:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_commits_and_aborts(client: str, bootstrap: str, unique: str) -> None:
+def test_commits_and_aborts(client: str, bootstrap: str, transactional: Transactional, unique: str) -> None:
     """Many transactions in a row, and the requests of none come from an older connection than it began on."""
     create_topic(bootstrap, unique, 3)
     producer = transactional(client, bootstrap, unique)
@@ -63,11 +70,12 @@ def test_commits_and_aborts(client: str, bootstrap: str, unique: str) -> None:
     expected[1].append("open")
     for reader in READERS:
         assert read(reader, bootstrap, unique, 3) == expected
-    producer.close()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_offsets_are_committed_with_the_records(client: str, bootstrap: str, unique: str) -> None:
+def test_offsets_are_committed_with_the_records(
+    client: str, bootstrap: str, transactional: Transactional, unique: str
+) -> None:
     create_topic(bootstrap, unique, 1)
     producer = transactional(client, bootstrap, unique)
     group = f"{unique}-group"
@@ -81,11 +89,12 @@ def test_offsets_are_committed_with_the_records(client: str, bootstrap: str, uni
             producer.abort()
         assert committed_offset(bootstrap, group, unique) == expected, "at once"
     assert read("confluent", bootstrap, unique) == [["20", "40"]]
-    producer.close()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_second_producer_fences_the_first(client: str, bootstrap: str, unique: str) -> None:
+def test_a_second_producer_fences_the_first(
+    client: str, bootstrap: str, transactional: Transactional, unique: str
+) -> None:
     create_topic(bootstrap, unique, 1)
     first = transactional(client, bootstrap, unique)
     first.begin()
@@ -99,12 +108,11 @@ def test_a_second_producer_fences_the_first(client: str, bootstrap: str, unique:
     second.commit()
     for reader in READERS:
         assert read(reader, bootstrap, unique) == [["of the second"]]
-    second.close()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_transaction_that_takes_too_long_is_aborted(
-    client: str, bootstrap: str, server: CrashServer, unique: str
+    client: str, bootstrap: str, transactional: Transactional, server: CrashServer, unique: str
 ) -> None:
     create_topic(bootstrap, unique, 1)
     producer = transactional(client, bootstrap, unique, timeout_ms=1_500)
@@ -123,7 +131,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_open_transaction_survives_kill_9_of_the_server(
-    client: str, bootstrap: str, server: CrashServer, unique: str
+    client: str, bootstrap: str, transactional: Transactional, server: CrashServer, unique: str
 ) -> None:
     create_topic(bootstrap, unique, 2)
     producer = transactional(client, bootstrap, unique)
@@ -145,7 +153,6 @@ def test_an_open_transaction_survives_kill_9_of_the_server(
     for reader in READERS:
         assert read(reader, bootstrap, unique, 2) == expected_after(3)
     assert committed_offset(bootstrap, group, unique) == 2
-    producer.close()
 
 
 def expected_after(transactions: int) -> list[list[str]]:
@@ -156,7 +163,9 @@ def expected_after(transactions: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_aborts_survive_kill_9_of_the_server(client: str, bootstrap: str, server: CrashServer, unique: str) -> None:
+def test_aborts_survive_kill_9_of_the_server(
+    client: str, bootstrap: str, transactional: Transactional, server: CrashServer, unique: str
+) -> None:
     create_topic(bootstrap, unique, 1)
     producer = transactional(client, bootstrap, unique)
     for number in range(4):
@@ -171,10 +180,9 @@ def test_aborts_survive_kill_9_of_the_server(client: str, bootstrap: str, server
     server.wait_ready()
     for reader in READERS:
         assert read(reader, bootstrap, unique) == [["1", "3"]]
-    producer.close()
 
 
-def test_a_start_after_transactions_keeps_the_ids(tmp_path: Path) -> None:
+def test_a_start_after_transactions_keeps_the_ids(tmp_path: Path, transactional: Transactional) -> None:
     """The epoch of an id goes on over restarts, so an old producer stays fenced."""
     running = CrashServer(tmp_path / "data", tmp_path / "server.log", {})
     running.spawn()

@@ -174,9 +174,20 @@ class Aiokafka:
 KINDS: dict[str, Any] = {"confluent": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}
 
 
-def transactional(client: str, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Any:
-    """A producer, initialised: open transactions of its predecessors are aborted."""
-    return KINDS[client](bootstrap, transactional_id, timeout_ms)
+class Transactional:
+    """Makes transactional producers, and closes them all at its end."""
+
+    def __init__(self) -> None:
+        self._made: list[TransactionalProducer] = []
+
+    def __call__(self, client: str, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Any:
+        """A producer, initialised: open transactions of its predecessors are aborted."""
+        self._made.append(KINDS[client](bootstrap, transactional_id, timeout_ms))
+        return self._made[-1]
+
+    def close(self) -> None:
+        while self._made:
+            self._made.pop().close()
 
 
 def read(client: str, bootstrap: str, topic: str, partitions: int = 1, *, committed: bool = True) -> list[list[str]]:

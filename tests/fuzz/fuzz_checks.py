@@ -119,6 +119,8 @@ class Stream(Generic[Input]):
     def check_memory(self, about: str, data: bytes, call: Callable[[], object], most: int) -> None:
         """Raises Find if the call takes more memory than `most` bytes."""
         peak = peak_bytes(call)
+        if peak > most:  # what other threads of the process allocate counts too, at times
+            peak = min(peak_bytes(call) for _ in range(3))
         if peak > most:
             raise Find(self.kind, about, data, f"{peak} bytes for {len(data)}")
 
