@@ -158,7 +158,7 @@ def test_each_row_is_there_once_although_drivers_are_killed_and_tasks_fail(
         assert driver.poll() is None
         return moment()
 
-    for moment in (open_rows, some_more, open_rows, None):
+    for moment in (open_rows, some_more, None):
         fill(total, total + 900)
         total += 900
         before = len(committed(cluster))
