@@ -5,7 +5,7 @@ compiles HOT, and puts the extension modules into src/kohort/_compiled with a ma
 which `kohort.compiled` compares with what is there when it loads them. Nothing of this is committed.
 
 Needs a C compiler and what `pip install mypy setuptools` brings. The environment variable KOHORT_JOBS says how many
-files are compiled at a time.
+files are compiled at a time, KOHORT_OPTIMIZE how far the C compiler goes (0 to 3; CI takes 0, which is quicker).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def compile_all(tree: Path, groups: dict[str, list[str]]) -> None:
                 *FLAGS,
                 *(name.replace(".", "/") + ".py" for name in names),
             ],
-            opt_level="2",
+            opt_level=os.environ.get("KOHORT_OPTIMIZE", "2"),
             debug_level="0",
             group_name=group,
             target_dir=str(BUILD / "c" / group),
