@@ -14,14 +14,23 @@ from typing import Any, NamedTuple
 from kohort.broker.decoding import Decoded, decoded
 from kohort.broker.request import CloseConnection
 from kohort.broker.security.credentials import Credentials
-from kohort.server.security.mechanisms import Accepted, Challenge, HashFirst, Mechanism, Outcome, Refused, mechanism_of
+from kohort.server.security.mechanisms import (
+    FAILED,
+    Accepted,
+    Challenge,
+    HashFirst,
+    Mechanism,
+    Outcome,
+    Refused,
+    Tokens,
+    mechanism_of,
+)
 from kohort.wire.codec import encode_response
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateResponse
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeResponse
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
-FAILED = "Authentication failed: Invalid username or password"
 MOST_FRAMES = 20
 """Requests of a client that has not authenticated."""
 
@@ -40,6 +49,8 @@ class Terms(NamedTuple):
     """Answers ApiVersions."""
     most: Mapping[int, int]
     """The size of the largest request of each API."""
+    tokens: Tokens | None = None
+    """Verifies those of OAUTHBEARER."""
 
 
 class Send(NamedTuple):
@@ -126,7 +137,7 @@ class Conversation:
         if self._again is not None and wanted != self._again[1]:
             return Close("the client changes its mechanism", is_failure=True)
         self._name = wanted
-        self._mechanism = mechanism_of(wanted, self._terms.credentials, self._terms.plain_users)
+        self._mechanism = mechanism_of(wanted, self._terms.credentials, self._terms.plain_users, self._terms.tokens)
         self._state = AUTHENTICATE
         self._is_bare = found.header.api_version == 0
         answer = SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=self._terms.mechanisms)
@@ -153,19 +164,20 @@ class Conversation:
             case Accepted():
                 if self._again is not None and outcome.user != self._again[0]:
                     return self._failed("the client authenticates as another user", outcome.user)
-                session_ms = self._terms.session_ms.get(self._name, 0)
+                limits = outcome.rest_ms, self._terms.session_ms.get(self._name, 0)
+                session_ms = min(filter(None, limits), default=0)
                 return Done(self._message(outcome.message, session_ms), outcome.user, self._name, session_ms)
             case HashFirst():
                 self._then = outcome.then
                 return Hash(outcome.compute)
-        return self._failed(outcome.reason, outcome.user)
+        return self._failed(outcome.reason, outcome.user, outcome.told)
 
-    def _failed(self, reason: str, user: str) -> Close:
+    def _failed(self, reason: str, user: str, text: str = FAILED) -> Close:
         told = f"{reason} (user {user!r}, {self._name})" if user else f"{reason} ({self._name})"
         if self._is_bare or self._asked is None:
             return Close(told, is_failure=True)
         answer = SaslAuthenticateResponse(
-            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=FAILED, auth_bytes=b""
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text, auth_bytes=b""
         )
         return Close(told, _encoded(self._asked, answer), is_failure=True)
 

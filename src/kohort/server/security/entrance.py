@@ -16,7 +16,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.decoding import Decoded, most_bytes
 from kohort.broker.request import RequestContext
 from kohort.broker.turn import ConnectionId
-from kohort.config import Config, ConfigError, Listener, mechanisms_at, plain_users, value_at
+from kohort.config import BEARER, Config, ConfigError, Listener, bearer_at, mechanisms_at, plain_users, value_at
 from kohort.coordinator.events import Client, RequestId
 from kohort.server import log
 from kohort.server.connection import Connection
@@ -32,6 +32,25 @@ LOOK_S = 60.0
 """How often files of keys are looked at."""
 
 
+class Bearer:
+    """OAUTHBEARER of one listener. Raises ConfigError."""
+
+    def __init__(self, config: Config, listener: str) -> None:
+        try:
+            from kohort.server.security.keys import KeySet  # these take PyJWT and urllib
+            from kohort.server.security.tokens import Verifier
+        except ImportError as error:
+            raise ConfigError(f"OAUTHBEARER takes the package PyJWT: pip install 'kohort[oauth]' ({error})") from None
+        terms = bearer_at(config, listener)
+        for what, expected in (("audience", terms.audiences), ("issuer", terms.issuer)):
+            if not expected:
+                setting = f"sasl.oauthbearer.allow.unverified.{what}"
+                log.warning(f"tokens of any {what} are accepted", listener=listener, setting=setting)
+        self._keys = KeySet(terms, listener)
+        self.verify = Verifier(terms, self._keys).verify
+        self.start, self.stop = self._keys.start, self._keys.stop
+
+
 class Entrance:
     """The listeners with TLS or SASL. Raises ConfigError if the settings of one of them cannot be used."""
 
@@ -39,6 +58,11 @@ class Entrance:
         self._listeners = {listener.name: listener for listener in listeners}
         self._tls = {listener.name: ListenerTls(config, listener) for listener in listeners if listener.is_tls}
         self._config = config
+        self._bearers = {
+            listener.name: Bearer(config, listener.name)
+            for listener in listeners
+            if listener.is_sasl and BEARER in mechanisms_at(config, listener.name)
+        }
         self._terms: dict[str, Terms] = {}
         self._hashing: ThreadPoolExecutor | None = None
         self._connections: Connections
@@ -58,14 +82,19 @@ class Entrance:
         for listener in self._listeners.values():
             if listener.is_sasl:
                 self._terms[listener.name] = self._terms_of(listener, broker, most)
+        for bearer in self._bearers.values():
+            bearer.start()
         if self._tls:
             self._look_later()
 
     def _terms_of(self, listener: Listener, broker: Broker, most: dict[int, int]) -> Terms:
         config, name = self._config, listener.name
         mechanisms = mechanisms_at(config, name)
-        if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in mechanisms:
-            log.warning("passwords cross the network in clear text", listener=name, hint="use SASL_SSL, or SCRAM")
+        if listener.protocol == "SASL_PLAINTEXT":
+            if "PLAIN" in mechanisms:
+                log.warning("passwords cross the network in clear text", listener=name, hint="use SASL_SSL, or SCRAM")
+            if BEARER in mechanisms:
+                log.warning("tokens cross the network in clear text", listener=name, hint="use SASL_SSL")
 
         def answer_versions(found: Decoded) -> Any:
             header = found.header
@@ -82,11 +111,14 @@ class Entrance:
             {mechanism: value_at(config, name, "connections.max.reauth.ms", mechanism) for mechanism in mechanisms},
             answer_versions,
             most,
+            self._bearers.get(name),
         )
 
     def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
+        for bearer in self._bearers.values():
+            bearer.stop()
         if hasattr(self, "door"):
             self.door.close_all()
         if self._hashing is not None:
