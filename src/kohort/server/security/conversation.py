@@ -75,7 +75,7 @@ class Done(NamedTuple):
 class Hash(NamedTuple):
     """Compute this outside of the event loop, and give the result to `Conversation.hashed`."""
 
-    compute: Callable[[], bytes]
+    compute: Callable[[], Any]
 
 
 Result = Send | Close | Done | Hash
@@ -92,7 +92,7 @@ class Conversation:
         self._mechanism: Mechanism | None = None
         self._is_bare = False
         self._asked: Decoded | None = None
-        self._then: Callable[[bytes], Accepted | Refused] | None = None
+        self._then: Callable[[Any], Challenge | Accepted | Refused] | None = None
         self.software = ("", "")
 
     def take(self, frame: bytes) -> Result:
@@ -116,7 +116,7 @@ class Conversation:
             return self._evaluated(found.request.auth_bytes)
         return self._out_of_order(found)
 
-    def hashed(self, result: bytes) -> Result:
+    def hashed(self, result: Any) -> Result:
         assert self._then is not None
         return self._told(self._then(result))
 

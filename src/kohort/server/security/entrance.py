@@ -160,7 +160,7 @@ class Entrance:
         )
         return Login(self, Conversation(terms), broker_id, listener.name, limits, welcome)
 
-    def hash(self, compute: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+    def hash(self, compute: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Compute in a thread, one after the other, and call `then` in the event loop."""
         if self._hashing is None:
             self._hashing = ThreadPoolExecutor(1, thread_name_prefix="kohort-hash")

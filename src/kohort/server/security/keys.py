@@ -57,7 +57,7 @@ class Key(NamedTuple):
 
 
 class KeySet:
-    """`find` is for one thread. Raises ConfigError if a file cannot be used."""
+    """Raises ConfigError if a file cannot be used."""
 
     def __init__(self, terms: BearerTerms, listener: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._terms = terms
@@ -85,7 +85,7 @@ class KeySet:
         self._wanted.set()
 
     def find(self, kid: str) -> Key | None:
-        """The key with this id. If there is none, the keys are read again, for a later call."""
+        """The key with this id; called by one thread. If there is none, the keys are read again, for a later call."""
         key = self._keys.get(kid)
         if key is None and len(kid) <= MOST_KID and self._is_new(kid):
             self._wanted.set()

@@ -1,7 +1,7 @@
 """SASL mechanisms, the server's side of each, without IO.
 
 A mechanism gets the client's messages and returns what follows: a challenge, the user's name, or a refusal. `HashFirst`
-asks for a computation that takes milliseconds, and is called again with its result. The reason of a refusal is for the
+asks for a computation that takes long, and is called again with its result. The reason of a refusal is for the
 log; clients get one text for all reasons. All comparisons of secrets take the same time whether they fit or not, and
 names that do not exist take the same way as others to the same end.
 """
@@ -15,7 +15,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kohort.broker.security.credentials import Credentials
 from kohort.config import BEARER
@@ -33,6 +33,8 @@ _BEARER = re.compile(
     rb"auth=[Bb][Ee][Aa][Rr][Ee][Rr] +([-_.a-zA-Z0-9]+)\x01(?:(?!auth=)[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*\x01"
 )
 """The authorization id, and the token; extensions around it (KIP-342) are ignored."""
+MOST_BEARER = 65_536
+"""Bytes of the message of OAUTHBEARER."""
 INVALID_TOKEN = '{"status":"invalid_token"}'
 MALFORMED = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
 _TOKEN_AUTH = re.compile(r",tokenauth=true", re.IGNORECASE)
@@ -61,8 +63,8 @@ class Refused(NamedTuple):
 class HashFirst(NamedTuple):
     """Compute this outside of the event loop, and call `then` with the result."""
 
-    compute: Callable[[], bytes]
-    then: Callable[[bytes], Accepted | Refused]
+    compute: Callable[[], Any]
+    then: Callable[[Any], Challenge | Accepted | Refused]
 
 
 Outcome = Challenge | Accepted | Refused | HashFirst
@@ -150,11 +152,14 @@ class OAuthBearer:
     def evaluate(self, message: bytes) -> Outcome:
         if self._refused is not None:
             return self._refused
-        found = _BEARER.fullmatch(message)
+        found = _BEARER.fullmatch(message) if len(message) <= MOST_BEARER else None
         authorization = _unescaped(found[1].decode()) if found is not None and found[1] else ""
         if found is None or authorization is None:
             return Refused("the message of OAUTHBEARER is malformed", told=MALFORMED)
-        verified = self._tokens.verify(found[2].decode())
+        token = found[2].decode()
+        return HashFirst(lambda: self._tokens.verify(token), lambda verified: self._checked(verified, authorization))
+
+    def _checked(self, verified: Verified | str, authorization: str) -> Challenge | Accepted | Refused:
         if isinstance(verified, str):
             self._refused = Refused(verified, told=INVALID_TOKEN)
             return Challenge(INVALID_TOKEN.encode())
