@@ -1,8 +1,9 @@
 """One connection's authentication, without IO: request frames go in, and what to send and do comes out.
 
 Before the authentication, a client may send ApiVersions, until one is answered well, then SaslHandshake, then its
-mechanism's messages: in SaslAuthenticate, or, after SaslHandshake 0, bare. Anything else ends the connection. Sources:
-SaslServerAuthenticator.java, KIP-43, KIP-152, KIP-368.
+mechanism's messages: in SaslAuthenticate, or, after SaslHandshake 0, bare. Anything else ends the connection: without
+an answer before the handshake, with one that says ILLEGAL_SASL_STATE after it. A request that is too large for that
+costs nothing. Sources: SaslServerAuthenticator.java, KIP-43, KIP-152, KIP-368.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from kohort.broker.decoding import Decoded, decoded
+from kohort.broker.error_answers import error_answer
 from kohort.broker.request import CloseConnection
 from kohort.broker.security.credentials import Credentials
 from kohort.server.security.mechanisms import (
@@ -31,6 +33,9 @@ from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateResponse
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeResponse
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
+OF_SASL = frozenset((HANDSHAKE, API_VERSIONS, AUTHENTICATE))
+MOST_OTHER = 4_096
+"""Bytes of a request of another API that is answered."""
 MOST_FRAMES = 20
 """Requests of a client that has not authenticated."""
 
@@ -101,6 +106,8 @@ class Conversation:
             return Close("too many requests before the authentication")
         if self._is_bare and self._state == AUTHENTICATE:
             return self._evaluated(frame)
+        if len(frame) > MOST_OTHER and (key := int.from_bytes(frame[:2], "big")) not in OF_SASL:
+            return Close(f"a request of the API {key} before the authentication")
         found = decoded(frame, self._terms.most)
         if isinstance(found, CloseConnection):
             return Close(found.reason)
@@ -145,13 +152,15 @@ class Conversation:
 
     def _out_of_order(self, found: Decoded) -> Result:
         reason = f"{found.api.name} before the authentication"
+        is_answered = self._state == AUTHENTICATE or (self._state == HANDSHAKE and found.api.key == AUTHENTICATE)
+        if not is_answered:
+            return Close(reason)
         error = ErrorCode.ILLEGAL_SASL_STATE
-        if self._state == AUTHENTICATE and found.api.key == HANDSHAKE:
-            return Close(reason, _encoded(found, SaslHandshakeResponse(error_code=error, mechanisms=())))
-        if self._state == HANDSHAKE and found.api.key == AUTHENTICATE:
-            answer = SaslAuthenticateResponse(error_code=error, error_message=error.message, auth_bytes=b"")
-            return Close(reason, _encoded(found, answer))
-        return Close(reason)
+        if found.api.key == AUTHENTICATE:
+            answer: Any = SaslAuthenticateResponse(error_code=error, error_message=error.message, auth_bytes=b"")
+        else:
+            answer = error_answer(found.api, found.request, found.header.api_version, error)
+        return Close(reason, _encoded(found, answer))
 
     def _evaluated(self, message: bytes) -> Result:
         assert self._mechanism is not None
