@@ -32,7 +32,7 @@ from kohort.config.checks import (
     with_values,
 )
 from kohort.config.compatibility import KAFKA, Deviations, preset
-from kohort.config.dynamic import DYNAMIC, with_dynamic
+from kohort.config.dynamic import DYNAMIC, DYNAMIC_OF_LISTENERS, of_dynamic_listener, with_dynamic
 from kohort.config.listeners import (
     BEARER,
     OF_LISTENERS,
@@ -55,6 +55,7 @@ __all__ = [
     "BEARER",
     "BOUNDED",
     "DYNAMIC",
+    "DYNAMIC_OF_LISTENERS",
     "GROUP_PROTOCOLS",
     "INT_MAX",
     "JWKS_URL",
@@ -81,6 +82,7 @@ __all__ = [
     "listeners_of",
     "load",
     "mechanisms_at",
+    "of_dynamic_listener",
     "parse_value",
     "plain_users",
     "preset",

@@ -20,6 +20,8 @@ MECHANISM = "SCRAM-SHA-512"
 BEARER = "OAUTHBEARER"
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ISSUER, AUDIENCE = "kohort-testing", "kohort"
+DAYS = 90
+"""Until the certificates expire."""
 KEYS = "keys.json"
 """The file of the key that signs tokens."""
 
@@ -37,7 +39,7 @@ class Secured:
         self.users = dict(users)
         self._folder = tempfile.TemporaryDirectory(prefix="kohort-testing-")
         if protocol.endswith("SSL"):
-            write_certificates(self.folder, *development_certificates(("localhost", "127.0.0.1"), (), 2))
+            write_certificates(self.folder, *development_certificates(("localhost", "127.0.0.1"), (), DAYS))
         self._bearer = Bearer(self.folder) if protocol.startswith("SASL_") and find_spec("jwt") is not None else None
 
     @property

@@ -1,6 +1,7 @@
 """TLS and SASL, the server's side.
 
-contexts      a listener's TLS context: built from its settings, renewed while the server runs
+certificates  the TLS of all listeners, renewed while the server runs
+contexts      a listener's TLS context, built from its settings
 conversation  one connection's authentication, without IO
 door          the connections that have not finished TLS and SASL: their number, time and bytes
 entrance      what a new connection meets before `Connection`

@@ -21,7 +21,7 @@ from kohort.coordinator.events import Client, RequestId
 from kohort.server import log
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
-from kohort.server.security.contexts import ListenerTls
+from kohort.server.security.certificates import Certificates
 from kohort.server.security.conversation import Conversation, Done, Terms
 from kohort.server.security.door import Door
 from kohort.server.security.login import Login
@@ -30,6 +30,8 @@ from kohort.server.security.tls_link import Inside, TlsLink
 
 LOOK_S = 60.0
 """How often files of keys are looked at."""
+LOOKS_OF_A_DAY = 1440
+"""Then certificates that expire soon are warned of again."""
 
 
 class Bearer:
@@ -56,7 +58,7 @@ class Entrance:
 
     def __init__(self, config: Config, listeners: list[Listener]) -> None:
         self._listeners = {listener.name: listener for listener in listeners}
-        self._tls = {listener.name: ListenerTls(config, listener) for listener in listeners if listener.is_tls}
+        self.certificates = Certificates(config, [listener for listener in listeners if listener.is_tls])
         self._config = config
         self._bearers = {
             listener.name: Bearer(config, listener.name)
@@ -68,11 +70,12 @@ class Entrance:
         self._connections: Connections
         self.door: Door
         self._looking: asyncio.TimerHandle | None = None
+        self._looks = 0
         self.delay_s = config.connection_failed_authentication_delay_ms / 1000
 
     @property
     def has_tls(self) -> bool:
-        return bool(self._tls)
+        return bool(self.certificates)
 
     def open(self, connections: Connections, broker: Broker) -> None:
         """Before the listeners are up."""
@@ -84,7 +87,9 @@ class Entrance:
                 self._terms[listener.name] = self._terms_of(listener, broker, most)
         for bearer in self._bearers.values():
             bearer.start()
-        if self._tls:
+        if self.certificates:
+            self.certificates.load(broker.state.catalog.broker_configs)
+            broker.state.listener_keys = self.certificates
             self._look_later()
 
     def _terms_of(self, listener: Listener, broker: Broker, most: dict[int, int]) -> Terms:
@@ -137,7 +142,7 @@ class Entrance:
             principal = Principal(name) if name else ANONYMOUS
             return Connection(self._connections, broker_id, listener, principal)
 
-        return cast(asyncio.Protocol, TlsLink(self._tls[listener], self.door, broker_id, inside))
+        return cast(asyncio.Protocol, TlsLink(self.certificates.of(listener, broker_id), self.door, broker_id, inside))
 
     def _login(self, broker_id: int, listener: Listener) -> Login:
         terms = self._terms[listener.name]
@@ -176,20 +181,12 @@ class Entrance:
 
     # -- new certificates
 
-    def renew(self, *, all_of_them: bool = True) -> None:
-        """Read the files of keys again: all of them, or those that have changed."""
-        for tls in self._tls.values():
-            if all_of_them or tls.has_changed:
-                try:
-                    tls.renew()
-                except ConfigError as error:
-                    log.warning("a new certificate is not used", listener=tls.listener, reason=str(error))
-                else:
-                    log.info("a certificate was read again", listener=tls.listener, subject=tls.identity.subject)
-
     def _look_later(self) -> None:
         self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        self.renew(all_of_them=False)
+        self.certificates.renew(all_of_them=False)
+        self._looks += 1
+        if self._looks % LOOKS_OF_A_DAY == 0:
+            self.certificates.warn()
         self._look_later()
