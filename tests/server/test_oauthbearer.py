@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -319,6 +320,16 @@ def test_settings_that_cannot_be_used_are_named(tmp_path: Path, settings: dict[s
     with pytest.raises(ConfigError) as refused:
         KohortServer(**bearer_settings(good.as_uri(), **settings)).start()
     assert all(word in str(refused.value) for word in words), refused.value
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("kohort.server.security.keys", "kohort.server.security.tokens"):
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    monkeypatch.setitem(sys.modules, "jwt.algorithms", None)
+    (tmp_path / "keys.json").write_bytes(key_set(EC))
+    with pytest.raises(ConfigError, match=r"pip install 'kohort\[oauth\]'"):
+        KohortServer(**bearer_settings((tmp_path / "keys.json").as_uri())).start()
 
 
 def test_a_properties_file_of_kafka_is_read(tmp_path: Path) -> None:

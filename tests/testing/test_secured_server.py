@@ -39,7 +39,7 @@ def test_a_secured_server_in_one_argument(security: str) -> None:
 
 
 def test_tokens_of_a_secured_server(tmp_path: Path) -> None:
-    with KohortServer(security="SASL_PLAINTEXT", users={"alice": "wonderland"}) as server:
+    with KohortServer(security="SASL_PLAINTEXT") as server:
         settings = without_bootstrap(server.client_config(mechanism="OAUTHBEARER"))
         file = tmp_path / "token"
         settings["sasl.oauthbearer.token.endpoint.url"] = file.as_uri()

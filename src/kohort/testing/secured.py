@@ -77,12 +77,12 @@ class Secured:
         if self.protocol.endswith("SSL"):
             settings["ssl.ca.location"] = self.ca_location
         if self.protocol.startswith("SASL_"):
+            settings["sasl.mechanism"] = mechanism
+        if self.protocol.startswith("SASL_") and mechanism != BEARER:
             name = next(iter(self.users), "") if user is None else user
             if name not in self.users:
                 raise ValueError(f"there is no user {name!r}; users= has {', '.join(self.users) or 'none'}")
-            settings["sasl.mechanism"] = mechanism
-            if mechanism != BEARER:
-                settings |= {"sasl.username": name, "sasl.password": self.users[name]}
+            settings |= {"sasl.username": name, "sasl.password": self.users[name]}
         return settings
 
     def bearer_token(self, user: str, life_s: float) -> str:
