@@ -168,7 +168,7 @@ def test_certificates_that_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.conformance("TL3")
-def test_other_subjects_may_be_allowed_and_brokers_differ(tmp_path: Path) -> None:
+def test_other_subjects_may_be_allowed_and_brokers_differ(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     allowed = {"ssl_allow_dn_changes": True, "ssl_allow_san_changes": True, "brokers": 2}
     other = issue(CA, "127.0.0.1", "localhost", name="other")
     with KohortServer(**settings_of(tmp_path, **allowed)) as server:
@@ -183,7 +183,14 @@ def test_other_subjects_may_be_allowed_and_brokers_differ(tmp_path: Path) -> Non
         server.start()
         assert serial(first) == other.certificate.serial_number
         server.stop()
+        key_file(tmp_path, other)
         (tmp_path / "other.pem").unlink()
+        server.start()
+        assert serial(first) == other.certificate.serial_number
+        assert "No such file" in caplog.text or "cannot read" in caplog.text
+        assert alter(server, ("log.level", "info")) == (0, ""), "settings that cannot be used any more stop nothing"
+        server.stop()
+        (tmp_path / "server.pem").unlink()
         with pytest.raises(ConfigError, match=r"server\.pem"):
             server.start()
 

@@ -485,6 +485,13 @@ def test_a_session_is_renewed_with_another_token_and_ends(bearer_edge: Edge, cap
         wire.pull()
         assert told(wire.pull()).error_code == 58
         assert wire.is_closed
+    with bearer_edge.wire() as wire:
+        wire.ask(HANDSHAKE, said(EC.token("alice")))
+        _, refused = wire.ask(HANDSHAKE, said(EC.token("alice", aud="other")))
+        assert (told(refused).error_code, told(refused).auth_bytes) == (0, INVALID_TOKEN.encode())
+        wire.push(said(b"\x01"))
+        assert told(wire.pull()).error_code == 58
+        assert wire.is_closed
     for token in tokens:
         assert not any(part in caplog.text for part in token.split("."))
 

@@ -85,10 +85,13 @@ class Certificates:
 
     def use(self, broker_id: int, configs: Mapping[str, str]) -> None:
         """What has been tried is used for new connections. The same settings again: the files are read again."""
-        tried, made = self._tried
-        if tried != (broker_id, dict(configs)):
-            self.check(broker_id, configs)
-            made = self._tried[1]
+        if self._tried[0] != (broker_id, dict(configs)):
+            try:
+                self.check(broker_id, configs)
+            except ConfigError as error:  # the configs are those of before, and were not usable at the start
+                log.warning("a new certificate is not used", reason=str(error))
+                return
+        made = self._tried[1]
         self._tried = None, {}
         wanted = self._by_listener(configs)
         for listener, tls in made.items():

@@ -157,10 +157,13 @@ class Conversation:
             return Close(reason)
         error = ErrorCode.ILLEGAL_SASL_STATE
         if found.api.key == AUTHENTICATE:
-            answer: Any = SaslAuthenticateResponse(error_code=error, error_message=error.message, auth_bytes=b"")
-        else:
-            answer = error_answer(found.api, found.request, found.header.api_version, error)
-        return Close(reason, _encoded(found, answer))
+            answer = SaslAuthenticateResponse(error_code=error, error_message=error.message, auth_bytes=b"")
+            return Close(reason, _encoded(found, answer))
+        try:
+            other = error_answer(found.api, found.request, found.header.api_version, error)
+            return Close(reason, _encoded(found, other))
+        except ValueError:  # a null of the request that an answer cannot repeat
+            return Close(reason)
 
     def _evaluated(self, message: bytes) -> Result:
         assert self._mechanism is not None
