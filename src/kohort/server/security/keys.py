@@ -47,6 +47,7 @@ BY_CURVE = {
     "P-521": frozenset(("ES512",)),
     "Ed25519": frozenset(("EdDSA",)),
 }
+NO_KEYS = "no public key with an id (kid) for RSA of 2,048 bits or more, ECDSA or Ed25519"
 PUBLIC_FIELDS = ("kty", "n", "e", "crv", "x", "y")
 
 
@@ -76,6 +77,14 @@ class KeySet:
                 self._keys = parse(read(terms.url, ""))
             except (OSError, ValueError) as error:
                 raise ConfigError(f"{JWKS_URL}: the keys in {terms.url} cannot be used: {_reason(error)}") from None
+            if not self._keys:
+                raise ConfigError(f"{JWKS_URL}: {terms.url} has {NO_KEYS}")
+        elif terms.ca_location:
+            try:
+                ssl.create_default_context(cafile=terms.ca_location)
+            except OSError as error:
+                where = f"ssl.truststore.location of OAUTHBEARER at the listener {listener}"
+                raise ConfigError(f"{where}: {terms.ca_location} cannot be used: {_reason(error)}") from None
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="kohort-keys", daemon=True).start()
@@ -140,6 +149,8 @@ class KeySet:
             log.info("the keys of tokens were read", **where, keys=len(keys))
         self._failure = ""
         self._keys = keys
+        if not keys:
+            log.warning("no token is accepted", **where, reason=f"it has {NO_KEYS}")
         return True
 
 
@@ -180,13 +191,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def parse(data: bytes) -> dict[str, Key]:
-    """The keys for signatures, by their ids. Others are left out. Raises ValueError if none is left."""
+    """The keys for signatures, by their ids. Others are left out. Raises ValueError."""
     try:
-        found = json.loads(data)["keys"]
+        found = list(json.loads(data)["keys"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("it is no JSON Web Key Set") from None
     keys = {}
-    for each in found[:MOST_KEYS] if isinstance(found, list) else ():
+    for each in found[:MOST_KEYS]:
         if isinstance(each, dict) and isinstance(kid := each.get("kid"), str) and 0 < len(kid) <= MOST_KID:
             try:
                 key = _key(each)
@@ -194,8 +205,6 @@ def parse(data: bytes) -> dict[str, Key]:
                 continue
             if key is not None:
                 keys[kid] = key
-    if not keys:
-        raise ValueError("it has no public key with an id (kid) that signs with RSA, ECDSA or Ed25519")
     return keys
 
 
