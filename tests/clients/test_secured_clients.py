@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,100 @@ def test_clients_refuse_another_host_and_another_authority(server: KohortServer,
     WRONG_NAME.add(server.bootstrap_servers_of("OTHER"))
     assert not client(server.bootstrap_servers_of("OTHER"), folder, "SCRAM-SHA-512", PASSWORD, "ca.pem")
     assert not client(server.bootstrap_servers_of("SASL"), folder, "SCRAM-SHA-512", PASSWORD, "other.pem")
+
+
+# -- OAUTHBEARER
+
+
+@pytest.fixture(scope="module")
+def bearer_server() -> Iterator[KohortServer]:
+    with KohortServer(security="SASL_SSL", users={"alice": PASSWORD}) as server:
+        yield server
+
+
+def bearer_confluent(server: KohortServer, token: str, topic: str) -> bool:
+    from confluent_kafka import Consumer, KafkaError, Producer
+
+    failures: list[KafkaError] = []
+    settings = server.client_config(mechanism="OAUTHBEARER")
+    settings |= {"oauth_cb": lambda _: (token, time.time() + 3600), "error_cb": failures.append, "log_level": 0}
+    producer = Producer(settings)
+    producer.produce(topic, b"hello")
+    if producer.flush(20 if token.count(".") == 2 else 4):
+        assert any(failure.code() == KafkaError._AUTHENTICATION for failure in failures), failures
+        producer.purge()
+        return False
+    consumer = Consumer(settings | {"group.id": topic, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(20)
+        return message is not None and message.value() == b"hello"
+    finally:
+        consumer.close()
+
+
+def bearer_kafka_python(server: KohortServer, token: str, topic: str) -> bool:
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        def token(self) -> str:
+            return token
+
+    settings = server.client_config()
+    try:
+        producer = KafkaProducer(
+            bootstrap_servers=server.bootstrap_servers,
+            security_protocol="SASL_SSL",
+            ssl_cafile=settings["ssl.ca.location"],
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Provider(),
+            bootstrap_timeout_ms=20_000 if token.count(".") == 2 else 4_000,
+        )
+        producer.send(topic, b"hello").get(timeout=20)
+        producer.close()
+    except (KafkaError, OSError):
+        return False
+    return True
+
+
+def bearer_aiokafka(server: KohortServer, token: str, topic: str) -> bool:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+    from aiokafka.errors import KafkaError
+    from aiokafka.helpers import create_ssl_context
+
+    class Provider(AbstractTokenProvider):
+        async def token(self) -> str:
+            return token
+
+    async def run() -> bool:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=server.bootstrap_servers,
+            security_protocol="SASL_SSL",
+            ssl_context=create_ssl_context(cafile=str(server.client_config()["ssl.ca.location"])),
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Provider(),
+            # It does not notice that its token is refused, and waits for the topic.
+            request_timeout_ms=20_000 if token.count(".") == 2 else 1_000,
+        )
+        try:
+            await producer.start()
+            await producer.send_and_wait(topic, b"hello")
+        except (KafkaError, OSError):
+            return False
+        finally:
+            await producer.stop()
+        return True
+
+    return asyncio.run(run())
+
+
+@pytest.mark.conformance("AU9", "AU10")
+@pytest.mark.parametrize("client", [bearer_confluent, bearer_kafka_python, bearer_aiokafka])
+def test_a_good_token_gets_in_and_another_one_does_not(bearer_server: KohortServer, client: Any) -> None:
+    topic = client.__name__
+    token = bearer_server.bearer_token("carol")
+    assert client(bearer_server, token, topic)
+    assert not client(bearer_server, token.rpartition(".")[0], topic)

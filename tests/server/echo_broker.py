@@ -61,7 +61,7 @@ class EchoBroker:
         endpoints: Sequence[Any],
         assignors: Mapping[str, Any],
     ) -> None:
-        catalog = SimpleNamespace(config_of=lambda broker_id: config, credentials=Credentials())
+        catalog = SimpleNamespace(config_of=lambda broker_id: config, credentials=Credentials(), broker_configs={})
         self.state = SimpleNamespace(absent=frozenset(), log_level=config.log_level, catalog=catalog)
         self.turns: list[list[Arrived]] = []
         self.backlogs: dict[ConnectionId, deque[bytes]] = {}

@@ -19,7 +19,7 @@ from kohort.server.security.conversation import FAILED, MOST_FRAMES, Close, Conv
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kohort.wire.schemas.metadata import MetadataRequest
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
@@ -154,7 +154,22 @@ def test_another_request_in_between_ends_it() -> None:
     assert decode(SaslHandshakeResponse, 1, result.data[4:], start).error_code == 34
     client = begun()
     client.handshake("PLAIN")
-    assert isinstance(client.conversation.take(frame(MetadataRequest(topics=None), 12)), Close)
+    topics = (MetadataRequestTopic(name="t"),)
+    result = client.conversation.take(frame(MetadataRequest(topics=topics), 12))
+    assert isinstance(result, Close)
+    _, start = read_response_header(result.data[4:], flexible=True, api_key=3)
+    [topic] = decode(MetadataResponse, 12, result.data[4:], start).topics
+    assert (topic.name, topic.error_code) == ("t", 34)
+    client = begun()
+    client.handshake("PLAIN")
+    result = client.versions()
+    assert isinstance(result, Close)
+    _, start = read_response_header(result.data[4:], flexible=False, api_key=18)
+    assert decode(ApiVersionsResponse, 3, result.data[4:], start).error_code == 34
+    client = begun()
+    client.handshake("PLAIN")
+    many = MetadataRequest(topics=topics * 3_000)
+    assert client.conversation.take(frame(many, 12)) == Close("a request of the API 3 before the authentication")
     client = begun()
     client.versions()
     assert answer(client.say(b"x")).error_code == 34

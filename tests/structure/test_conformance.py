@@ -48,8 +48,8 @@ ROWS = [
     for number in range(1, last + 1)
     if f"{letter}{number}" not in LEFT_OUT
 ]
-NOT_SERVED = {"A9", "AU9", "AU10"}
-"""Rows that need several nodes, and OAUTHBEARER."""
+NOT_SERVED = {"A9"}
+"""Rows that need several nodes."""
 
 
 class Row(NamedTuple):

@@ -38,6 +38,22 @@ def test_a_secured_server_in_one_argument(security: str) -> None:
                 cluster.topics()
 
 
+def test_tokens_of_a_secured_server(tmp_path: Path) -> None:
+    with KohortServer(security="SASL_PLAINTEXT") as server:
+        settings = without_bootstrap(server.client_config(mechanism="OAUTHBEARER"))
+        file = tmp_path / "token"
+        settings["sasl.oauthbearer.token.endpoint.url"] = file.as_uri()
+        file.write_text(server.bearer_token("carol"))
+        with Cluster(server.bootstrap_servers, security=settings) as cluster:
+            cluster.create_topic("t")
+        file.write_text(server.bearer_token("carol", life_s=-3600))
+        with Cluster(server.bootstrap_servers, security=settings) as cluster, pytest.raises(AuthenticationFailed):
+            cluster.topics()
+    for other in (KohortServer(), KohortServer(security="SSL")):
+        with pytest.raises(RuntimeError, match="SASL"):
+            other.bearer_token("carol")
+
+
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="SASL_SSL"):
         KohortServer(security="TLS")

@@ -9,6 +9,7 @@ connection       what the broker knows of a connection
 decoding         frames to requests
 ready            which connection is next, and the budget of a turn
 works            answers that are made in steps: their memory, over all connections
+error_answers    the answer of any API that says one error
 answers          responses to bytes, in steps if they are long
 request          a request besides its body; a handler's results besides an answer
 state            `BrokerState`: what handlers see, in these parts:

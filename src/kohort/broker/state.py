@@ -21,6 +21,7 @@ from kohort.broker.nodes import Node, NodesByListener
 from kohort.broker.security.acls import Acl
 from kohort.broker.security.audit import Audit, printable
 from kohort.broker.security.authorizer import authorizer_of
+from kohort.broker.security.listener_keys import ListenerKeys
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic, acl_record
 from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.transactions.shards import TransactionShards
@@ -65,6 +66,8 @@ class BrokerState:
         self.random = random
         self.assignors = assignors
         self.advertised_apis: tuple[Any, ...] = ()
+        self.listener_keys: ListenerKeys | None = None
+        """None if no listener has TLS."""
         self.held_clients = _held_clients(config)
         """Software names of the clients whose heartbeats may be held."""
         self.most_answer_bytes = config.queued_max_response_bytes // 4

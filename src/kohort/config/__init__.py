@@ -11,12 +11,15 @@ parsing        one setting: its text to its value, its bounds
 dynamic        settings that change at run time
 addresses      addresses of listeners
 listeners      listeners: names, protocols, addresses
+bearer         OAUTHBEARER of a listener: how tokens are verified
 sources        settings from text: files, environment, flags
 """
 
 from __future__ import annotations
 
 from kohort.config.addresses import ANYWHERE, PLAINTEXT, Address, addresses, spelled_out
+from kohort.config.bearer import URL as JWKS_URL
+from kohort.config.bearer import BearerTerms, bearer_at
 from kohort.config.checks import (
     BOUNDED,
     GROUP_PROTOCOLS,
@@ -29,8 +32,9 @@ from kohort.config.checks import (
     with_values,
 )
 from kohort.config.compatibility import KAFKA, Deviations, preset
-from kohort.config.dynamic import DYNAMIC, with_dynamic
+from kohort.config.dynamic import DYNAMIC, DYNAMIC_OF_LISTENERS, of_dynamic_listener, with_dynamic
 from kohort.config.listeners import (
+    BEARER,
     OF_LISTENERS,
     PREFIX,
     Listener,
@@ -48,10 +52,13 @@ __all__ = [
     "ALIASES",
     "ANYWHERE",
     "AUTHORIZER",
+    "BEARER",
     "BOUNDED",
     "DYNAMIC",
+    "DYNAMIC_OF_LISTENERS",
     "GROUP_PROTOCOLS",
     "INT_MAX",
+    "JWKS_URL",
     "KAFKA",
     "LONG_MAX",
     "OF_LISTENERS",
@@ -60,12 +67,14 @@ __all__ = [
     "PREFIX",
     "SETTINGS",
     "Address",
+    "BearerTerms",
     "Config",
     "ConfigError",
     "Deviations",
     "Listener",
     "addresses",
     "assignor_names",
+    "bearer_at",
     "check",
     "check_type",
     "consumer_bounds",
@@ -73,6 +82,7 @@ __all__ = [
     "listeners_of",
     "load",
     "mechanisms_at",
+    "of_dynamic_listener",
     "parse_value",
     "plain_users",
     "preset",

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from kohort.config.addresses import spelled_out
+from kohort.config.bearer import bearer_at
 from kohort.config.compatibility import KAFKA, STRICT
-from kohort.config.listeners import listeners_of, value_at
+from kohort.config.listeners import BEARER, listeners_of, mechanisms_at, value_at
 from kohort.config.memory import check_memory
 from kohort.config.parsing import check_bounds
 from kohort.config.settings import AUTHORIZER, SETTINGS, Config, ConfigError, property_name
@@ -34,6 +35,9 @@ def check(config: Config) -> Config:
             f"default.replication.factor is {config.default_replication_factor}, larger than brokers ({config.brokers})"
         )
     listeners = listeners_of(config)
+    for listener in listeners:
+        if listener.is_sasl and BEARER in mechanisms_at(config, listener.name):
+            bearer_at(config, listener.name)
     if len(racks := config.broker_rack.split(",")) not in (1, config.brokers):
         raise ConfigError(f"broker.rack names {len(racks)} racks, but brokers is {config.brokers}; they must agree")
     return replace(

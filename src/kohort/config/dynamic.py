@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kohort.config.listeners import PREFIX
 from kohort.config.parsing import parse_value
 from kohort.config.settings import SETTINGS, Config, ConfigError
 
@@ -32,6 +33,31 @@ DYNAMIC = frozenset(
     )
 )
 """Property names."""
+DYNAMIC_OF_LISTENERS = frozenset(
+    (
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)
+"""Those that change with the prefix of a listener, on one broker. Source: SslConfigs.RECONFIGURABLE_CONFIGS."""
+
+
+def of_dynamic_listener(name: str) -> tuple[str, str] | None:
+    """The listener, in lower case, and the setting of `listener.name.NAME.SETTING`; None for other names."""
+    rest = name.lower()
+    if not rest.startswith(PREFIX):
+        return None
+    rest = rest.removeprefix(PREFIX)
+    setting = next((known for known in DYNAMIC_OF_LISTENERS if rest.endswith(f".{known}")), "")
+    return (rest.removesuffix(f".{setting}"), setting) if setting else None
 
 
 def with_dynamic(config: Config, texts: Mapping[str, str]) -> Config:

@@ -5,7 +5,7 @@ Several brokers have the same listeners, each at its own address. Without a name
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kohort.config.addresses import PLAINTEXT, Address, one_each
@@ -19,9 +19,16 @@ OF_LISTENERS = frozenset(
     name for name in SETTINGS if name.startswith(("ssl.", "sasl.", "connections.max.reauth", "connection.failed"))
 )
 """Settings that a listener may have for itself."""
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+BEARER = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", BEARER)
 REAUTH = "connections.max.reauth.ms"
 JAAS = "sasl.jaas.config"
+OF_BEARER = "sasl.oauthbearer."
+BEARER_HANDLER = "sasl.server.callback.handler.class"
+"""Kafka's brokers need it with VALIDATOR for tokens with a signature."""
+VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+VALIDATORS = (VALIDATOR, VALIDATOR.replace("oauthbearer.", "oauthbearer.secured."))
+"""The class, and its name before Kafka 4.0."""
 
 
 class Listener(NamedTuple):
@@ -98,14 +105,26 @@ def plain_users(config: Config, listener: str) -> dict[str, str]:
     return {} if text is None else _users(name, text)
 
 
-def _users(name: str, text: str) -> dict[str, str]:
+def bearer_options(config: Config, listener: str) -> Mapping[str, str]:
+    """The options of a listener's OAUTHBEARER, out of its JAAS configuration. Raises ConfigError."""
+    name = f"{PREFIX}{listener.lower()}.{BEARER.lower()}.{JAAS}"
+    text = dict(config.of_listeners).get(name)
+    return {} if text is None else _options(name, text, "OAuthBearerLoginModule")
+
+
+def _options(name: str, text: str, login_module: str) -> Mapping[str, str]:
     try:
         module = parse_jaas(text)
     except ValueError as error:
         raise ConfigError(str(error).replace(JAAS, name)) from None
-    if module.name != "PlainLoginModule":
-        raise ConfigError(f"{name}: the login module is not PlainLoginModule; kohort reads that one, and loads none")
-    users = {option[5:]: value for option, value in module.options.items() if option.startswith("user_")}
+    if module.name != login_module:
+        raise ConfigError(f"{name}: the login module is not {login_module}; kohort reads that one, and loads none")
+    return module.options
+
+
+def _users(name: str, text: str) -> dict[str, str]:
+    options = _options(name, text, "PlainLoginModule")
+    users = {option[5:]: value for option, value in options.items() if option.startswith("user_")}
     if not all(users) or not all(users.values()):
         raise ConfigError(f"{name}: the name or the password of a user is empty")
     return users
@@ -122,6 +141,14 @@ def _check_prefixes(settings: Iterable[tuple[str, str]], listeners: Iterable[str
         mechanism, _, of_mechanism = setting.partition(".")
         if mechanism.upper() in MECHANISMS and of_mechanism == REAUTH:
             setting = of_mechanism
+        elif mechanism.upper() == BEARER:
+            if of_mechanism == BEARER_HANDLER and text.strip() in VALIDATORS:
+                continue
+            if of_mechanism == JAAS:
+                _options(name, text, "OAuthBearerLoginModule")
+                continue
+            if of_mechanism.startswith(OF_BEARER):
+                setting = of_mechanism
         elif setting == f"plain.{JAAS}":
             _users(name, text)
             continue

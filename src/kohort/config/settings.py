@@ -88,8 +88,9 @@ class Config:
     # -- SASL; these settings, too, may be set for a single listener
     sasl_enabled_mechanisms: str = _setting(
         "SCRAM-SHA-512",
-        "Mechanisms of listeners with SASL, comma separated: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. SCRAM's users are "
-        "made by `kohort users add`; PLAIN knows them too, and those of listener.name.NAME.plain.sasl.jaas.config",
+        "Mechanisms of listeners with SASL, comma separated: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. SCRAM's "
+        "users are made by `kohort users add`; PLAIN knows them too, and those of "
+        "listener.name.NAME.plain.sasl.jaas.config; OAUTHBEARER needs the settings sasl.oauthbearer.*",
     )
     sasl_server_max_receive_size: int = _setting(
         524_288, "Largest request of a client that has not authenticated", low=1_024, high=16_777_216
@@ -107,6 +108,30 @@ class Config:
     connection_failed_authentication_delay_ms: int = _setting(
         100, "The answer to a failed authentication is delayed by this time", low=0, high=10_000
     )
+    # -- SASL OAUTHBEARER; for one listener: listener.name.NAME.oauthbearer. before the name
+    sasl_oauthbearer_jwks_endpoint_url: str = _setting(
+        "", "https:// or file:/// address of the keys (a JSON Web Key Set) that sign tokens"
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _setting(
+        3_600_000, "The keys are read again after this time", low=1_000, high=INT_MAX
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _setting(
+        100, "Pause before the keys are asked for again after a failure; it doubles", low=1, high=INT_MAX
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _setting(
+        10_000, "The longest such pause", low=1, high=INT_MAX
+    )
+    sasl_oauthbearer_expected_audience: str = _setting(
+        "", "A token must be for one of these audiences, comma separated"
+    )
+    sasl_oauthbearer_expected_issuer: str = _setting("", "A token must be from this issuer")
+    sasl_oauthbearer_allow_unverified_audience: bool = _setting(False, "Accept tokens for any audience")
+    sasl_oauthbearer_allow_unverified_issuer: bool = _setting(False, "Accept tokens of any issuer with one of the keys")
+    sasl_oauthbearer_clock_skew_seconds: int = _setting(
+        30, "How far the clocks of the issuer and of this server may differ", low=0, high=3_600
+    )
+    sasl_oauthbearer_sub_claim_name: str = _setting("sub", "The claim of a token that names the user")
+
     brokers: int = _setting(1, "Brokers that this process presents; one listener each", low=1, high=64)
     broker_id: int = _setting(1, "Id of the first broker; the others count up from it", low=0, high=INT_MAX)
     broker_rack: str = _setting("", "Rack of the brokers, comma separated for several; empty for none")

@@ -225,7 +225,7 @@ class Server:
     def renew_certificates(self) -> None:
         """Read the files of certificates and keys again, for new connections."""
         if self._entrance is not None:
-            self._entrance.renew()
+            self._entrance.certificates.renew()
 
     def _of_broker(self, broker_id: int) -> list[Listener]:
         return [listener for listener in self._listeners if listener.broker_id == broker_id]

@@ -242,7 +242,8 @@ class KohortServer:
         the interval. Raises ValueError for another protocol.
 
         Of a server with `security`, the settings are those of `user`, the first one if it is None, in librdkafka's
-        names. Raises ValueError for an unknown user.
+        names. A client with the `mechanism` OAUTHBEARER needs a callback that returns a `bearer_token` besides. Raises
+        ValueError for an unknown user.
         """
         settings: dict[str, str | int] = {"bootstrap.servers": self.bootstrap_servers}
         if self._secured is not None:
@@ -255,6 +256,16 @@ class KohortServer:
         if group_protocol == "consumer":
             return settings | {"group.protocol": "consumer"}
         return settings | {"heartbeat.interval.ms": HEARTBEAT_MS}
+
+    def bearer_token(self, user: str, *, life_s: float = 3600.0) -> str:
+        """A token for OAUTHBEARER, which a server with `security="SASL_SSL"` or "SASL_PLAINTEXT" accepts.
+
+        The user need not be one of `users`. The client's session ends with the token, after `life_s` seconds. Raises
+        RuntimeError without the package PyJWT (`pip install 'kohort[oauth]'`), and for a server without SASL.
+        """
+        if self._secured is None:
+            raise RuntimeError('tokens take a server with security="SASL_SSL" or "SASL_PLAINTEXT"')
+        return self._secured.bearer_token(user, life_s)
 
     # -- topics, records, groups
 

@@ -57,8 +57,11 @@ def _alter(
                 raise Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
             resource = resource_of(state, kind, name, broker_id)
             configs = resource.checked(compute(state, resource, asked))
-            if not request.validate_only and configs != resource.configs:
-                resource.put(configs)
+            if not request.validate_only:
+                if configs != resource.configs:
+                    resource.put(configs)
+                elif resource.again is not None:
+                    resource.again(configs)
         except Refused as refused:
             error, message = refused.error, refused.message
         except InvalidConfig as invalid:

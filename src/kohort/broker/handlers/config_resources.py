@@ -15,7 +15,17 @@ from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS, parse
-from kohort.config import ALIASES, DYNAMIC, INT_MAX, SETTINGS, parse_value
+from kohort.config import (
+    ALIASES,
+    DYNAMIC,
+    DYNAMIC_OF_LISTENERS,
+    INT_MAX,
+    PREFIX,
+    SETTINGS,
+    ConfigError,
+    of_dynamic_listener,
+    parse_value,
+)
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.settings import group_settings
 from kohort.coordinator.settings.config_keys import (
@@ -67,6 +77,8 @@ class Resource(msgspec.Struct, frozen=True):
     checked: Callable[[dict[str, str]], dict[str, str]]
     """Returns the configs that result from the requested ones. Raises InvalidConfig."""
     put: Callable[[dict[str, str]], object]
+    again: Callable[[dict[str, str]], object] | None = None
+    """Called for configs that are those of before, if these name files."""
 
 
 def resource_of(state: BrokerState, type: int, name: str, broker_id: int) -> Resource:
@@ -213,13 +225,33 @@ def _broker(state: BrokerState, name: str) -> Resource:
         BROKER_CONFIGS,
         state.catalog.broker_configs.get(name, {}),
         DYNAMIC_BROKER_CONFIG if name else DYNAMIC_DEFAULT_BROKER_CONFIG,
-        _checked_broker,
-        lambda configs: state.configure_broker(name, configs),
+        lambda configs: _checked_broker(state, name, configs),
+        lambda configs: _put_broker(state, name, configs),
+        lambda configs: _use_keys(state, name, configs),
     )
 
 
-def _checked_broker(configs: dict[str, str]) -> dict[str, str]:
+def _put_broker(state: BrokerState, name: str, configs: dict[str, str]) -> None:
+    former = state.catalog.broker_configs.get(name, {})
+    state.configure_broker(name, configs)
+    if _of_listeners(former) or _of_listeners(configs):
+        _use_keys(state, name, configs)
+
+
+def _use_keys(state: BrokerState, name: str, configs: dict[str, str]) -> None:
+    if name and state.listener_keys is not None:
+        state.listener_keys.use(int(name), _of_listeners(configs))
+
+
+def _of_listeners(configs: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): text for name, text in configs.items() if name.lower().startswith(PREFIX)}
+
+
+def _checked_broker(state: BrokerState, broker: str, configs: dict[str, str]) -> dict[str, str]:
     """Raises Refused with Kafka's text, or InvalidConfig."""
+    keys = _of_listeners(configs)
+    configs = {name: text for name, text in configs.items() if name.lower() not in keys}
+    _check_keys(state, broker, keys, configs)
     fixed = sorted(name for name in configs if name not in DYNAMIC and (name in SETTINGS or name in ALIASES))
     if fixed:
         names = ", ".join(fixed)
@@ -233,4 +265,31 @@ def _checked_broker(configs: dict[str, str]) -> dict[str, str]:
                 raise
             # Kafka's error for a bad value of a broker; that of a topic is INVALID_CONFIG.
             raise Refused(ErrorCode.INVALID_REQUEST, str(invalid)) from None
-    return kept
+    return kept | keys
+
+
+def _check_keys(state: BrokerState, broker: str, keys: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Keys and certificates of listeners: try them. Raises Refused."""
+    if bare := sorted(DYNAMIC_OF_LISTENERS & others.keys()):
+        names = ", ".join(bare)
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"These security configs can be dynamically updated only per-listener using the listener prefix: [{names}]",
+        )
+    if fixed := sorted(name for name in keys if of_dynamic_listener(name) is None):
+        names = ", ".join(fixed)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{names}]")
+    if keys and not broker:
+        names = ", ".join(sorted(keys))
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{names}]",
+        )
+    if not broker or keys == _of_listeners(state.catalog.broker_configs.get(broker, {})):
+        return
+    try:
+        if state.listener_keys is None:
+            raise ConfigError("no listener of this broker has TLS")
+        state.listener_keys.check(int(broker), keys)
+    except ConfigError as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None

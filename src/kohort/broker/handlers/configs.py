@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterable, Mapping
 
 from kohort.broker.handlers.config_resources import (
     BROKER,
+    BROKER_CONFIGS,
+    DYNAMIC_BROKER_CONFIG,
     SECRET,
     TOPIC_CONFIG,
     Refused,
@@ -18,8 +20,9 @@ from kohort.broker.messages import changed
 from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
-from kohort.config import DYNAMIC
+from kohort.config import DYNAMIC, of_dynamic_listener
 from kohort.coordinator.classic.checks import not_too_often
+from kohort.coordinator.settings.config_keys import STRING
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_topics import CreatableTopicConfigs
 from kohort.wire.schemas.describe_configs import (
@@ -28,7 +31,11 @@ from kohort.wire.schemas.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    DescribeConfigsSynonym,
 )
+
+PASSWORD = 9
+"""The code of the type of a secret."""
 
 
 @in_steps
@@ -139,3 +146,24 @@ def _broker_entries(state: BrokerState, resource: Resource, name: str) -> Iterab
             config_type=known.type,
             documentation=known.doc,
         )
+    if name:
+        yield from _keys_of_listeners(resource.configs)
+
+
+def _keys_of_listeners(configs: Mapping[str, str]) -> Iterable[DescribeConfigsResourceResult]:
+    """The keys and certificates that are set on a broker; no secret is told."""
+    for name, text in configs.items():
+        place = of_dynamic_listener(name)
+        if place is not None:
+            is_secret = place[1] in SECRET
+            value = None if is_secret else text
+            yield DescribeConfigsResourceResult(
+                name=name,
+                value=value,
+                read_only=False,
+                is_sensitive=is_secret,
+                config_source=DYNAMIC_BROKER_CONFIG,
+                synonyms=(DescribeConfigsSynonym(name=name, value=value, source=DYNAMIC_BROKER_CONFIG),),
+                config_type=PASSWORD if is_secret else STRING,
+                documentation=BROKER_CONFIGS[place[1]].doc,
+            )

@@ -4,4 +4,5 @@ acls         an ACL, a filter of ACLs, and all ACLs of the metadata log, found b
 authorizer   the decision by ACLs, with its cache, and the rule that decides
 audit        the lines of the server's log about what was denied and allowed
 credentials  the SCRAM credentials of users
+listener_keys  the keys of listeners, as far as handlers change them
 """

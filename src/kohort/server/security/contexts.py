@@ -1,4 +1,4 @@
-"""A listener's TLS context: built from its settings, and built again when its files have changed.
+"""A listener's TLS context: built from its settings, and built again when it is renewed (certificates.py).
 
 Each new connection uses the context in force, so connections that are open keep theirs. A renewed certificate is tried
 by a handshake in memory before it is used. As in Kafka, it must have the subject and the alternative names of the
@@ -9,6 +9,7 @@ Errors name the setting and the file, and never their contents. A file with a ke
 
 from __future__ import annotations
 
+import datetime
 import os
 import ssl
 import stat
@@ -43,8 +44,16 @@ class ListenerTls:
         self.handshake_s: float = self._value(config, "ssl.handshake.timeout.ms") / 1000
         self.asks_certificate = self._value(config, "ssl.client.auth") != "none"
         self._config = config
+        self._settings = listener
         self._stamps = self._now_stamped()
-        self.context, self.identity = self._built()
+        self.context = self._made(verify=True)
+        chain = _certificates_of(self._chain())
+        self.identity = _identity(chain[0])
+        first = min(chain, key=lambda certificate: certificate.not_valid_after_utc)
+        self.ends: datetime.datetime = first.not_valid_after_utc
+        """When the first certificate of the chain expires."""
+        self.ending: str = first.subject.rfc4514_string()
+        """The subject of this certificate."""
 
     def _value(self, config: Config, setting: str) -> Any:
         return value_at(config, self.listener, setting)
@@ -56,30 +65,28 @@ class ListenerTls:
 
     def renew(self) -> None:
         """Read the files again. Raises ConfigError; then the former context stays."""
-        stamps = self._now_stamped()
-        self._stamps = stamps  # files that cannot be used are read again when they have changed again
-        context, identity = self._built()
-        _try(self._made(verify=False))
-        self._check_kept(identity)
-        self.context, self.identity = context, identity
+        self._stamps = self._now_stamped()  # files that cannot be used are read again when they have changed again
+        new = ListenerTls(self._config, self._settings)
+        new.check_replaces(self)
+        self.context, self.identity = new.context, new.identity
+        self.ends, self.ending = new.ends, new.ending
 
-    def _check_kept(self, new: Identity) -> None:
-        if new.subject != self.identity.subject and not self._value(self._config, "ssl.allow.dn.changes"):
+    def check_replaces(self, former: ListenerTls) -> None:
+        """Raises ConfigError if this must not take the place of a former one."""
+        _try(self._made(verify=False))
+        new = self.identity
+        if new.subject != former.identity.subject and not self._value(self._config, "ssl.allow.dn.changes"):
             raise ConfigError(
-                f"the new certificate is for {new.subject}, the former one for {self.identity.subject}; "
+                f"the new certificate is for {new.subject}, the former one for {former.identity.subject}; "
                 "ssl.allow.dn.changes=true allows that"
             )
-        lost = self.identity.names - new.names
+        lost = former.identity.names - new.names
         if lost and not self._value(self._config, "ssl.allow.san.changes"):
             raise ConfigError(
                 f"the new certificate lacks the names {', '.join(sorted(lost))}; ssl.allow.san.changes=true allows that"
             )
 
     # -- building
-
-    def _built(self) -> tuple[ssl.SSLContext, Identity]:
-        context = self._made(verify=True)
-        return context, _identity(self._chain())
 
     def _made(self, *, verify: bool) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -182,15 +189,21 @@ def _certificates(pem: str) -> str:
     return pem if PEM_MARK.decode() in pem else NO_CERTIFICATE
 
 
-def _identity(pem: str) -> Identity:
+def _certificates_of(pem: str) -> list[Any]:
+    """The certificate, and those of its chain."""
     try:
         from cryptography import x509
     except ImportError:
         raise ConfigError("TLS takes the package cryptography: pip install 'kohort[tls]'") from None
     try:
-        leaf = x509.load_pem_x509_certificates(pem.encode())[0]
+        return list(x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:
         raise ConfigError(f"ssl.keystore.location: the certificate cannot be read ({error})") from None
+
+
+def _identity(leaf: Any) -> Identity:
+    from cryptography import x509
+
     try:
         extension = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:

@@ -1,8 +1,9 @@
 """One connection's authentication, without IO: request frames go in, and what to send and do comes out.
 
 Before the authentication, a client may send ApiVersions, until one is answered well, then SaslHandshake, then its
-mechanism's messages: in SaslAuthenticate, or, after SaslHandshake 0, bare. Anything else ends the connection. Sources:
-SaslServerAuthenticator.java, KIP-43, KIP-152, KIP-368.
+mechanism's messages: in SaslAuthenticate, or, after SaslHandshake 0, bare. Anything else ends the connection: without
+an answer before the handshake, with one that says ILLEGAL_SASL_STATE after it. A request that is too large for that
+costs nothing. Sources: SaslServerAuthenticator.java, KIP-43, KIP-152, KIP-368.
 """
 
 from __future__ import annotations
@@ -12,16 +13,29 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from kohort.broker.decoding import Decoded, decoded
+from kohort.broker.error_answers import error_answer
 from kohort.broker.request import CloseConnection
 from kohort.broker.security.credentials import Credentials
-from kohort.server.security.mechanisms import Accepted, Challenge, HashFirst, Mechanism, Outcome, Refused, mechanism_of
+from kohort.server.security.mechanisms import (
+    FAILED,
+    Accepted,
+    Challenge,
+    HashFirst,
+    Mechanism,
+    Outcome,
+    Refused,
+    Tokens,
+    mechanism_of,
+)
 from kohort.wire.codec import encode_response
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateResponse
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeResponse
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
-FAILED = "Authentication failed: Invalid username or password"
+OF_SASL = frozenset((HANDSHAKE, API_VERSIONS, AUTHENTICATE))
+MOST_OTHER = 4_096
+"""Bytes of a request of another API that is answered."""
 MOST_FRAMES = 20
 """Requests of a client that has not authenticated."""
 
@@ -40,6 +54,8 @@ class Terms(NamedTuple):
     """Answers ApiVersions."""
     most: Mapping[int, int]
     """The size of the largest request of each API."""
+    tokens: Tokens | None = None
+    """Verifies those of OAUTHBEARER."""
 
 
 class Send(NamedTuple):
@@ -64,7 +80,7 @@ class Done(NamedTuple):
 class Hash(NamedTuple):
     """Compute this outside of the event loop, and give the result to `Conversation.hashed`."""
 
-    compute: Callable[[], bytes]
+    compute: Callable[[], Any]
 
 
 Result = Send | Close | Done | Hash
@@ -81,7 +97,7 @@ class Conversation:
         self._mechanism: Mechanism | None = None
         self._is_bare = False
         self._asked: Decoded | None = None
-        self._then: Callable[[bytes], Accepted | Refused] | None = None
+        self._then: Callable[[Any], Challenge | Accepted | Refused] | None = None
         self.software = ("", "")
 
     def take(self, frame: bytes) -> Result:
@@ -90,6 +106,8 @@ class Conversation:
             return Close("too many requests before the authentication")
         if self._is_bare and self._state == AUTHENTICATE:
             return self._evaluated(frame)
+        if len(frame) > MOST_OTHER and (key := int.from_bytes(frame[:2], "big")) not in OF_SASL:
+            return Close(f"a request of the API {key} before the authentication")
         found = decoded(frame, self._terms.most)
         if isinstance(found, CloseConnection):
             return Close(found.reason)
@@ -105,7 +123,7 @@ class Conversation:
             return self._evaluated(found.request.auth_bytes)
         return self._out_of_order(found)
 
-    def hashed(self, result: bytes) -> Result:
+    def hashed(self, result: Any) -> Result:
         assert self._then is not None
         return self._told(self._then(result))
 
@@ -126,7 +144,7 @@ class Conversation:
         if self._again is not None and wanted != self._again[1]:
             return Close("the client changes its mechanism", is_failure=True)
         self._name = wanted
-        self._mechanism = mechanism_of(wanted, self._terms.credentials, self._terms.plain_users)
+        self._mechanism = mechanism_of(wanted, self._terms.credentials, self._terms.plain_users, self._terms.tokens)
         self._state = AUTHENTICATE
         self._is_bare = found.header.api_version == 0
         answer = SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=self._terms.mechanisms)
@@ -134,13 +152,18 @@ class Conversation:
 
     def _out_of_order(self, found: Decoded) -> Result:
         reason = f"{found.api.name} before the authentication"
+        is_answered = self._state == AUTHENTICATE or (self._state == HANDSHAKE and found.api.key == AUTHENTICATE)
+        if not is_answered:
+            return Close(reason)
         error = ErrorCode.ILLEGAL_SASL_STATE
-        if self._state == AUTHENTICATE and found.api.key == HANDSHAKE:
-            return Close(reason, _encoded(found, SaslHandshakeResponse(error_code=error, mechanisms=())))
-        if self._state == HANDSHAKE and found.api.key == AUTHENTICATE:
+        if found.api.key == AUTHENTICATE:
             answer = SaslAuthenticateResponse(error_code=error, error_message=error.message, auth_bytes=b"")
             return Close(reason, _encoded(found, answer))
-        return Close(reason)
+        try:
+            other = error_answer(found.api, found.request, found.header.api_version, error)
+            return Close(reason, _encoded(found, other))
+        except ValueError:  # a null of the request that an answer cannot repeat
+            return Close(reason)
 
     def _evaluated(self, message: bytes) -> Result:
         assert self._mechanism is not None
@@ -153,19 +176,20 @@ class Conversation:
             case Accepted():
                 if self._again is not None and outcome.user != self._again[0]:
                     return self._failed("the client authenticates as another user", outcome.user)
-                session_ms = self._terms.session_ms.get(self._name, 0)
+                limits = outcome.rest_ms, self._terms.session_ms.get(self._name, 0)
+                session_ms = min(filter(None, limits), default=0)
                 return Done(self._message(outcome.message, session_ms), outcome.user, self._name, session_ms)
             case HashFirst():
                 self._then = outcome.then
                 return Hash(outcome.compute)
-        return self._failed(outcome.reason, outcome.user)
+        return self._failed(outcome.reason, outcome.user, outcome.told)
 
-    def _failed(self, reason: str, user: str) -> Close:
+    def _failed(self, reason: str, user: str, text: str = FAILED) -> Close:
         told = f"{reason} (user {user!r}, {self._name})" if user else f"{reason} ({self._name})"
         if self._is_bare or self._asked is None:
             return Close(told, is_failure=True)
         answer = SaslAuthenticateResponse(
-            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=FAILED, auth_bytes=b""
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text, auth_bytes=b""
         )
         return Close(told, _encoded(self._asked, answer), is_failure=True)
 

@@ -16,12 +16,12 @@ from kohort.broker.broker import Broker
 from kohort.broker.decoding import Decoded, most_bytes
 from kohort.broker.request import RequestContext
 from kohort.broker.turn import ConnectionId
-from kohort.config import Config, ConfigError, Listener, mechanisms_at, plain_users, value_at
+from kohort.config import BEARER, Config, ConfigError, Listener, bearer_at, mechanisms_at, plain_users, value_at
 from kohort.coordinator.events import Client, RequestId
 from kohort.server import log
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
-from kohort.server.security.contexts import ListenerTls
+from kohort.server.security.certificates import Certificates
 from kohort.server.security.conversation import Conversation, Done, Terms
 from kohort.server.security.door import Door
 from kohort.server.security.login import Login
@@ -30,6 +30,27 @@ from kohort.server.security.tls_link import Inside, TlsLink
 
 LOOK_S = 60.0
 """How often files of keys are looked at."""
+LOOKS_OF_A_DAY = 1440
+"""Then certificates that expire soon are warned of again."""
+
+
+class Bearer:
+    """OAUTHBEARER of one listener. Raises ConfigError."""
+
+    def __init__(self, config: Config, listener: str) -> None:
+        try:
+            from kohort.server.security.keys import KeySet  # these take PyJWT and urllib
+            from kohort.server.security.tokens import Verifier
+        except ImportError as error:
+            raise ConfigError(f"OAUTHBEARER takes the package PyJWT: pip install 'kohort[oauth]' ({error})") from None
+        terms = bearer_at(config, listener)
+        for what, expected in (("audience", terms.audiences), ("issuer", terms.issuer)):
+            if not expected:
+                setting = f"sasl.oauthbearer.allow.unverified.{what}"
+                log.warning(f"tokens of any {what} are accepted", listener=listener, setting=setting)
+        self._keys = KeySet(terms, listener)
+        self.verify = Verifier(terms, self._keys).verify
+        self.start, self.stop = self._keys.start, self._keys.stop
 
 
 class Entrance:
@@ -37,18 +58,24 @@ class Entrance:
 
     def __init__(self, config: Config, listeners: list[Listener]) -> None:
         self._listeners = {listener.name: listener for listener in listeners}
-        self._tls = {listener.name: ListenerTls(config, listener) for listener in listeners if listener.is_tls}
+        self.certificates = Certificates(config, [listener for listener in listeners if listener.is_tls])
         self._config = config
+        self._bearers = {
+            listener.name: Bearer(config, listener.name)
+            for listener in listeners
+            if listener.is_sasl and BEARER in mechanisms_at(config, listener.name)
+        }
         self._terms: dict[str, Terms] = {}
         self._hashing: ThreadPoolExecutor | None = None
         self._connections: Connections
         self.door: Door
         self._looking: asyncio.TimerHandle | None = None
+        self._looks = 0
         self.delay_s = config.connection_failed_authentication_delay_ms / 1000
 
     @property
     def has_tls(self) -> bool:
-        return bool(self._tls)
+        return bool(self.certificates)
 
     def open(self, connections: Connections, broker: Broker) -> None:
         """Before the listeners are up."""
@@ -58,14 +85,21 @@ class Entrance:
         for listener in self._listeners.values():
             if listener.is_sasl:
                 self._terms[listener.name] = self._terms_of(listener, broker, most)
-        if self._tls:
+        for bearer in self._bearers.values():
+            bearer.start()
+        if self.certificates:
+            self.certificates.load(broker.state.catalog.broker_configs)
+            broker.state.listener_keys = self.certificates
             self._look_later()
 
     def _terms_of(self, listener: Listener, broker: Broker, most: dict[int, int]) -> Terms:
         config, name = self._config, listener.name
         mechanisms = mechanisms_at(config, name)
-        if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in mechanisms:
-            log.warning("passwords cross the network in clear text", listener=name, hint="use SASL_SSL, or SCRAM")
+        if listener.protocol == "SASL_PLAINTEXT":
+            if "PLAIN" in mechanisms:
+                log.warning("passwords cross the network in clear text", listener=name, hint="use SASL_SSL, or SCRAM")
+            if BEARER in mechanisms:
+                log.warning("tokens cross the network in clear text", listener=name, hint="use SASL_SSL")
 
         def answer_versions(found: Decoded) -> Any:
             header = found.header
@@ -82,11 +116,14 @@ class Entrance:
             {mechanism: value_at(config, name, "connections.max.reauth.ms", mechanism) for mechanism in mechanisms},
             answer_versions,
             most,
+            self._bearers.get(name),
         )
 
     def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
+        for bearer in self._bearers.values():
+            bearer.stop()
         if hasattr(self, "door"):
             self.door.close_all()
         if self._hashing is not None:
@@ -105,7 +142,7 @@ class Entrance:
             principal = Principal(name) if name else ANONYMOUS
             return Connection(self._connections, broker_id, listener, principal)
 
-        return cast(asyncio.Protocol, TlsLink(self._tls[listener], self.door, broker_id, inside))
+        return cast(asyncio.Protocol, TlsLink(self.certificates.of(listener, broker_id), self.door, broker_id, inside))
 
     def _login(self, broker_id: int, listener: Listener) -> Login:
         terms = self._terms[listener.name]
@@ -128,7 +165,7 @@ class Entrance:
         )
         return Login(self, Conversation(terms), broker_id, listener.name, limits, welcome)
 
-    def hash(self, compute: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+    def hash(self, compute: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Compute in a thread, one after the other, and call `then` in the event loop."""
         if self._hashing is None:
             self._hashing = ThreadPoolExecutor(1, thread_name_prefix="kohort-hash")
@@ -144,20 +181,12 @@ class Entrance:
 
     # -- new certificates
 
-    def renew(self, *, all_of_them: bool = True) -> None:
-        """Read the files of keys again: all of them, or those that have changed."""
-        for tls in self._tls.values():
-            if all_of_them or tls.has_changed:
-                try:
-                    tls.renew()
-                except ConfigError as error:
-                    log.warning("a new certificate is not used", listener=tls.listener, reason=str(error))
-                else:
-                    log.info("a certificate was read again", listener=tls.listener, subject=tls.identity.subject)
-
     def _look_later(self) -> None:
         self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        self.renew(all_of_them=False)
+        self.certificates.renew(all_of_them=False)
+        self._looks += 1
+        if self._looks % LOOKS_OF_A_DAY == 0:
+            self.certificates.warn()
         self._look_later()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from kohort.server.security.conversation import Close, Conversation, Done, Hash, Result, Send
 from kohort.server.security.door import Door
@@ -26,7 +26,7 @@ class Owner(Protocol):
     door: Door
     delay_s: float
 
-    def hash(self, compute: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+    def hash(self, compute: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Compute in a thread, and call `then` in the event loop."""
 
 
@@ -131,7 +131,7 @@ class Login:
         self._is_busy = True
         self._transport.pause_reading()
 
-    def _hashed(self, value: bytes) -> None:
+    def _hashed(self, value: Any) -> None:
         if self._is_over or self._transport.is_closing():
             return
         self._is_busy = False

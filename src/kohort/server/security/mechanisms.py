@@ -1,7 +1,7 @@
 """SASL mechanisms, the server's side of each, without IO.
 
 A mechanism gets the client's messages and returns what follows: a challenge, the user's name, or a refusal. `HashFirst`
-asks for a computation that takes milliseconds, and is called again with its result. The reason of a refusal is for the
+asks for a computation that takes long, and is called again with its result. The reason of a refusal is for the
 log; clients get one text for all reasons. All comparisons of secrets take the same time whether they fit or not, and
 names that do not exist take the same way as others to the same end.
 """
@@ -15,17 +15,28 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kohort.broker.security.credentials import Credentials
+from kohort.config import BEARER
 from kohort.security.scram import CODES, MECHANISMS, Credential, credential, encoded, salted_password
 
 WRONG = "the name or the password is wrong"
+FAILED = "Authentication failed: Invalid username or password"
 PLAIN = "PLAIN"
 MOST_NAME = 256
 """Characters of a user's name."""
 NONCE_BYTES = 24
 _FIRST = re.compile(r"(n),(?:a=([^,]*))?,((?:m=[^,]*,)?n=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)((?:,[a-zA-Z]=[^,]*)*))")
+_BEARER = re.compile(
+    rb"n,(?:a=([\x01-\x2b\x2d-\x7f]+))?,\x01(?:(?!auth=)[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*?"
+    rb"auth=[Bb][Ee][Aa][Rr][Ee][Rr] +([-_.a-zA-Z0-9]+)\x01(?:(?!auth=)[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*\x01"
+)
+"""The authorization id, and the token; extensions around it (KIP-342) are ignored."""
+MOST_BEARER = 65_536
+"""Bytes of the message of OAUTHBEARER."""
+INVALID_TOKEN = '{"status":"invalid_token"}'
+MALFORMED = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
 _TOKEN_AUTH = re.compile(r",tokenauth=true", re.IGNORECASE)
 _LAST = re.compile(r"(c=([^,]*),r=([^,]*)(?:,[a-zA-Z]=[^,]*)*),p=([^,]*)")
 
@@ -38,18 +49,22 @@ class Accepted(NamedTuple):
     user: str
     message: bytes
     """The last message to the client."""
+    rest_ms: int = 0
+    """For how long what the client has shown is valid; 0 for ever."""
 
 
 class Refused(NamedTuple):
     reason: str
     user: str = ""
+    told: str = FAILED
+    """The text for the client."""
 
 
 class HashFirst(NamedTuple):
     """Compute this outside of the event loop, and call `then` with the result."""
 
-    compute: Callable[[], bytes]
-    then: Callable[[bytes], Accepted | Refused]
+    compute: Callable[[], Any]
+    then: Callable[[Any], Challenge | Accepted | Refused]
 
 
 Outcome = Challenge | Accepted | Refused | HashFirst
@@ -59,9 +74,27 @@ class Mechanism(Protocol):
     def evaluate(self, message: bytes) -> Outcome: ...
 
 
-def mechanism_of(name: str, credentials: Credentials, plain_users: Mapping[str, str]) -> Mechanism:
+class Verified(NamedTuple):
+    """What a valid token says."""
+
+    user: str
+    rest_ms: int
+    """For how long it is valid."""
+
+
+class Tokens(Protocol):
+    def verify(self, token: str) -> Verified | str:
+        """A text says why the token is refused."""
+
+
+def mechanism_of(
+    name: str, credentials: Credentials, plain_users: Mapping[str, str], tokens: Tokens | None = None
+) -> Mechanism:
     if name == PLAIN:
         return Plain(plain_users, credentials)
+    if name == BEARER:
+        assert tokens is not None
+        return OAuthBearer(tokens)
     return Scram(name, credentials, secrets.token_urlsafe(NONCE_BYTES))
 
 
@@ -105,6 +138,34 @@ class Plain:
             return Accepted(user, b"") if fits and exists else Refused(WRONG, user)
 
         return HashFirst(lambda: salted_password(name, password, known.salt, known.iterations), check)
+
+
+class OAuthBearer:
+    """RFC 7628; a token is verified by `tokens`. Source: OAuthBearerSaslServer.java.
+
+    The answer to a refused token is a text in JSON and no error, to which the client answers, and then it fails."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._refused: Refused | None = None
+
+    def evaluate(self, message: bytes) -> Outcome:
+        if self._refused is not None:
+            return self._refused
+        found = _BEARER.fullmatch(message) if len(message) <= MOST_BEARER else None
+        authorization = _unescaped(found[1].decode()) if found is not None and found[1] else ""
+        if found is None or authorization is None:
+            return Refused("the message of OAUTHBEARER is malformed", told=MALFORMED)
+        token = found[2].decode()
+        return HashFirst(lambda: self._tokens.verify(token), lambda verified: self._checked(verified, authorization))
+
+    def _checked(self, verified: Verified | str, authorization: str) -> Challenge | Accepted | Refused:
+        if isinstance(verified, str):
+            self._refused = Refused(verified, told=INVALID_TOKEN)
+            return Challenge(INVALID_TOKEN.encode())
+        if authorization not in ("", verified.user):
+            return Refused("the client asks to act as another user", verified.user, MALFORMED)
+        return Accepted(verified.user, b"", verified.rest_ms)
 
 
 class Scram:

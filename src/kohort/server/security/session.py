@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from kohort.server.connection import Connection
 from kohort.server.security.conversation import HANDSHAKE, Close, Conversation, Done, Hash, Result, Send
@@ -21,7 +22,7 @@ class Session:
         done: Done,
         clock: Callable[[], float],
         begin: Callable[[str, str], Conversation],
-        hashing: Callable[[Callable[[], bytes], Callable[[bytes], None]], None],
+        hashing: Callable[[Callable[[], Any], Callable[[Any], None]], None],
         delay_s: float,
     ) -> None:
         """`begin` begins a conversation with a user by a mechanism, `hashing` computes in a thread."""
@@ -70,7 +71,7 @@ class Session:
             case Close():
                 self._refuse(connection, result)
 
-    def _hashed(self, connection: Connection, value: bytes) -> None:
+    def _hashed(self, connection: Connection, value: Any) -> None:
         self.is_busy = False
         if self._conversation is not None and connection.open:
             self._react(connection, self._conversation.hashed(value))
