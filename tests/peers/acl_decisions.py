@@ -126,9 +126,7 @@ def of_kohort(lines: list[Line]) -> list[str]:
 
 
 def _authorizer(acls: Acls, *, everyone: bool, super_users: str) -> AclAuthorizer:
-    config = Config(
-        authorizer_class_name=AUTHORIZER, super_users=super_users, allow_everyone_if_no_acl_found=everyone
-    )
+    config = Config(authorizer_class_name=AUTHORIZER, super_users=super_users, allow_everyone_if_no_acl_found=everyone)
     found = authorizer_of(config, acls)
     assert found is not None
     return found
