@@ -23,7 +23,8 @@ from kohort.wire.batches import NewRecord
 pytestmark = [pytest.mark.java, pytest.mark.matrix, pytest.mark.timeout(600)]
 
 USERS = {"root": "toor", "alice": "wonderland"}
-ACLS, CONFIGS = "kafka-acls", "kafka-configs"
+ACLS = "kafka-acls"
+CONFIGS = "kafka-configs"
 PROGRAMS = {ACLS: "org.apache.kafka.tools.AclCommand", CONFIGS: "kafka.admin.ConfigCommand"}
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 VERSIONS[CONFIGS] = re.findall("<version>(4.+)</version>", (_kafka.JAVA / "pom.xml").read_text())[0]

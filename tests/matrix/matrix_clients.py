@@ -120,8 +120,15 @@ CLIENTS = (
         "librdkafka (confluent-kafka)",
         (),
         {"delete offsets": "the Python binding has no call for it"},
+        notes={"revoked": "writes again when it has refreshed its metadata (topic.metadata.refresh.interval.ms)"},
     ),
-    Client("kafka-python", "kafka-python", (), KIP_848),
+    Client(
+        "kafka-python",
+        "kafka-python",
+        (),
+        KIP_848,
+        notes={"revoked": "with enable_idempotence=False; its idempotent producer sends nothing more after a refusal"},
+    ),
     Client(
         "aiokafka",
         "aiokafka",

@@ -7,6 +7,7 @@ again. Both raise what the client raises.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,18 +31,23 @@ class Case:
 
 
 class ConfluentSecurity:
-    """librdkafka reports to a callback, and tries again."""
+    """librdkafka tells a callback why it cannot connect, and tries again."""
 
     def __init__(self) -> None:
         self._secured: dict[str, Any] = {}
         self._said: dict[str, list[str]] = {}
 
     def enter(self, name: str, topic: str, value: str, **case: Any) -> None:
-        from confluent_kafka import Consumer, Producer
+        from confluent_kafka import Consumer, KafkaError, Producer
 
         settings = _librdkafka(Case(**case))
         said = self._said[name] = []
-        self._secured[name] = Producer(settings | {"error_cb": lambda error: said.append(str(error))})
+
+        def note(error: Any) -> None:
+            if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                said.append(str(error))
+
+        self._secured[name] = Producer(settings | {"error_cb": note})
         self.send(name, topic, value, case["patience_s"])
         consumer = Consumer(settings | {"group.id": topic, "auto.offset.reset": "earliest"})
         consumer.subscribe([topic])
@@ -54,7 +60,10 @@ class ConfluentSecurity:
     def send(self, name: str, topic: str, value: str, patience_s: float) -> None:
         producer, failures = self._secured[name], list[str]()
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(str(error)) if error else None)
-        left = producer.flush(patience_s)
+        ends = time.monotonic() + patience_s
+        while producer.flush(0.05) and not self._said[name] and time.monotonic() < ends:
+            pass
+        left = len(producer)
         producer.purge()
         producer.flush(1)
         assert not left, f"not sent: {self._said[name]}"
@@ -84,7 +93,7 @@ class KafkaPythonSecurity:
 
         settings = _kafka_python(Case(**case))
         patience_ms = int(case["patience_s"] * 1000)
-        self._secured[name] = KafkaProducer(bootstrap_timeout_ms=patience_ms, **settings)
+        self._secured[name] = KafkaProducer(bootstrap_timeout_ms=patience_ms, enable_idempotence=False, **settings)
         self.send(name, topic, value, case["patience_s"])
         reading = {"group_id": topic, "auto_offset_reset": "earliest", "consumer_timeout_ms": patience_ms}
         consumer = KafkaConsumer(topic, **reading, **settings)
