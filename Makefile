@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 CRASH_CYCLES ?= 200
 FUZZ_SECONDS ?= 60
-FUZZ_KINDS ?= codec,framing,batches,broker,tcp
+FUZZ_KINDS ?= codec,framing,batches,broker,guest,tcp
 SEQUENCES ?= 2000
 DECISIONS ?= 100000
 TEST_PROCESSES ?= 3
