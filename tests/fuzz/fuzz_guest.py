@@ -369,7 +369,8 @@ def exercised(data: bytes, pieces: list[bytes], at_the_end: Callable[[Login], No
     assert (owner.door.bytes, len(owner.door)) == (0, 0), "the guest is still there"
     assert pipe.sent <= ANSWERED_BYTES, f"{pipe.sent} bytes are answered"
     if entered:
-        secrets = [TOKEN, *(messages(name)[1][-40:] for name in SCRAMS)]
+        # Without the last group of the proof in base64, in which some bits say nothing.
+        secrets = [TOKEN, *(messages(name)[1][-40:-4] for name in SCRAMS)]
         assert any(secret in data for secret in secrets), "without a password"
         assert entered[0].user in ("alice", "bob")
     return bool(entered)
