@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench import _docs, commits, heartbeats, joins, many, rebalance, records, spark, startup, transactions
+from bench import _docs, commits, heartbeats, joins, many, rebalance, records, security, spark, startup, transactions
 from bench._machine import descendants
 from bench._run import Figures, lines, taken
 
 SUBJECTS = {
     module.SUBJECT.name: module.SUBJECT
-    for module in (heartbeats, commits, transactions, records, joins, startup, many, rebalance, spark)
+    for module in (heartbeats, commits, transactions, records, security, joins, startup, many, rebalance, spark)
 }
 
 
