@@ -6,8 +6,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 CRASH_CYCLES ?= 200
 FUZZ_SECONDS ?= 60
-FUZZ_KINDS ?= codec,framing,batches,broker,tcp
+FUZZ_KINDS ?= codec,framing,batches,broker,guest,tcp
 SEQUENCES ?= 2000
+DECISIONS ?= 100000
 TEST_PROCESSES ?= 3
 CHECKED := src tests bench examples tools hatch_build.py
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
@@ -19,7 +20,7 @@ COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/stor
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-crash test-hostile fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-crash test-hostile fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -85,6 +86,10 @@ test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against koh
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 TRANSACTIONS= SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(TRANSACTIONS),--transactions $(TRANSACTIONS)) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
+
+peers-acls: $(VENV)/.dev ## random ACLs and requests, decided by Kafka's StandardAuthorizer and by kohort (DECISIONS=100000 SEED=; needs Maven and Java 17)
+	$(call needs,mvn java)
+	$(BIN)/python tests/peers/acl_decisions.py --decisions $(DECISIONS) $(if $(SEED),--seed $(SEED))
 
 docs: $(VENV)/.docs ## the documentation site, in site/ (open site/index.html; its search needs a web server)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -1,9 +1,9 @@
 """`python -m bench [SUBJECT...]`: measure kohort beside its peers, one subject after the other.
 
-Without names it measures every subject, which takes an hour and a half (`--quick`: a quarter of an hour, with smaller
-sizes; those figures are not for keeping). It prints the tables. `--json` keeps every round; `--docs` writes
-docs/performance.json, the tables and targets between their marks in docs/performance.md, and docs/performance.svg, and
-keeps there the subjects that this run did not measure.
+Without names it measures every subject of docs/performance.md, which takes an hour and a half (`--quick`: a quarter of
+an hour, with smaller sizes; those figures are not for keeping). It prints the tables. `--json` keeps every round;
+`--docs` writes docs/performance.json, the tables and targets between their marks in docs/performance.md, and
+docs/performance.svg, and keeps there the subjects that this run did not measure.
 
 SIGTERM and Ctrl-C stop every process that the run has started.
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench import _docs, commits, heartbeats, joins, many, rebalance, records, spark, startup, transactions
+from bench import _docs, commits, heartbeats, joins, many, rebalance, records, security, spark, startup, transactions
 from bench._machine import descendants
 from bench._run import Figures, lines, taken
 
@@ -27,15 +27,19 @@ SUBJECTS = {
     for module in (heartbeats, commits, transactions, records, joins, startup, many, rebalance, spark)
 }
 
+ON_REQUEST = {security.SUBJECT.name: security.SUBJECT}
+"""Measured where they are named; docs/performance.md does not have them."""
+
 
 def main(words: Sequence[str]) -> None:
     options = _options(words)
+    known = SUBJECTS | ON_REQUEST
     found: list[Figures] = []
     with _children_end_with_this():
         for name in options.subjects or SUBJECTS:
             print(f"-- {name}", flush=True)
-            found.append(taken(SUBJECTS[name], quick=options.quick, only=options.only, rounds=options.rounds))
-            print("\n" + "\n".join(lines(found[-1], SUBJECTS[name])), flush=True)
+            found.append(taken(known[name], quick=options.quick, only=options.only, rounds=options.rounds))
+            print("\n" + "\n".join(lines(found[-1], known[name])), flush=True)
             if options.json:
                 Path(options.json).write_text(_docs.as_json(found))
             if options.docs:
@@ -70,7 +74,12 @@ def _signal_children(number: int) -> None:
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"all by default: {', '.join(SUBJECTS)}")
+    parser.add_argument(
+        "subjects",
+        nargs="*",
+        metavar="SUBJECT",
+        help=f"by default {', '.join(SUBJECTS)}; also: {', '.join(ON_REQUEST)}",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter ones, smaller sizes")
     parser.add_argument("--only", default="", help="servers, or what else a subject compares, with commas")
     parser.add_argument("--rounds", type=int, default=0, help="rounds of each row; 0 for the subject's own number")
@@ -78,8 +87,10 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--docs", action="store_true", help="write the result into docs/")
     options = parser.parse_args(words)
     options.only = tuple(word for word in options.only.split(",") if word)
-    if unknown := set(options.subjects) - set(SUBJECTS):
-        parser.error(f"no subject {', '.join(sorted(unknown))}; there are: {', '.join(SUBJECTS)}")
+    if unknown := set(options.subjects) - set(SUBJECTS) - set(ON_REQUEST):
+        parser.error(f"no subject {', '.join(sorted(unknown))}; there are: {', '.join(SUBJECTS | ON_REQUEST)}")
+    if options.docs and set(options.subjects) & set(ON_REQUEST):
+        parser.error(f"--docs has no place for {', '.join(ON_REQUEST)}")
     if options.docs and (options.quick or options.only or options.rounds):
         parser.error("--docs takes full runs only: neither --quick nor --only nor --rounds")
     return options

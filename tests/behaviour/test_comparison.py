@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parent
 RULES = "".join((FOLDER / name).read_text(encoding="utf-8") for name in ("departures.py", "random_transactions.py"))
 VERBS = ("delete-offsets", "txn-commit", "add-offsets")
 """Words of the rules that are no differences."""
-OF_AUTHORIZATION = {"acls-checked", "patterns-see-all", "revoked-while-waiting"}
+OF_AUTHORIZATION = {"acl-hosts", "acls-checked", "patterns-see-all", "revoked-while-waiting"}
 """Differences of a server with an authorizer, which the two servers do not have; see tests/broker/security."""
 
 

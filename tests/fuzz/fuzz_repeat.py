@@ -15,6 +15,7 @@ from fuzz_broker import failure_of
 from fuzz_checks import Find
 from fuzz_codec import CodecFuzz
 from fuzz_framing import FramingFuzz
+from fuzz_guest import GuestFuzz, fixed_nonce
 
 VECTORS = Path(__file__).with_name("vectors")
 
@@ -30,6 +31,9 @@ def repeated(kind: str, about: str, data: bytes) -> None:
         case "framing":
             for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
                 FramingFuzz(random.Random(0)).check([(data, pieces)])
+        case "guest":
+            with fixed_nonce():
+                GuestFuzz(random.Random(0)).check([(data, [data])])
         case "batches":
             BatchFuzz(random.Random(0)).check([data])
         case "broker" | "tcp":

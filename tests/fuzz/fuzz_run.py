@@ -26,6 +26,7 @@ from fuzz_broker import BrokerFuzz
 from fuzz_checks import Find
 from fuzz_codec import CodecFuzz
 from fuzz_framing import FramingFuzz
+from fuzz_guest import GuestFuzz
 from fuzz_repeat import shows
 from fuzz_shrink import shrunk, shrunk_story
 from fuzz_tcp import TcpFuzz
@@ -35,9 +36,10 @@ KINDS: dict[str, Any] = {
     "framing": FramingFuzz,
     "batches": BatchFuzz,
     "broker": BrokerFuzz,
+    "guest": GuestFuzz,
     "tcp": TcpFuzz,
 }
-CHUNK = {"codec": 5140, "framing": 990, "batches": 490, "broker": 600, "tcp": 400}
+CHUNK = {"codec": 5140, "framing": 990, "batches": 490, "broker": 600, "guest": 650, "tcp": 400}
 TURN_S = 1.0
 STUCK_S = 120
 ROOM_BYTES = 512 * 1024 * 1024

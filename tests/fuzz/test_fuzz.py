@@ -75,11 +75,11 @@ def test_stories_of_a_broker(seed: int) -> None:
 
 
 def test_some_seconds_of_everything_in_memory() -> None:
-    outcome = run(["codec", "framing", "batches", "broker"], SEED, 1, 0, 8.0, say=print)
+    outcome = run(["codec", "framing", "batches", "broker", "guest"], SEED, 1, 0, 9.0, say=print)
     for find in outcome.finds:
         print(fuzz_repeat.written(find.kind, find.about, find.data, find.what.replace("\n", "\n# ")))
     assert not outcome.finds
-    assert all(outcome.inputs[kind] > 100 for kind in ("codec", "framing", "batches", "broker"))
+    assert all(outcome.inputs[kind] > 100 for kind in ("codec", "framing", "batches", "broker", "guest"))
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:

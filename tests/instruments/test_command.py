@@ -9,14 +9,14 @@ import sys
 import time
 
 import pytest
-from bench.__main__ import SUBJECTS, main
+from bench.__main__ import ON_REQUEST, SUBJECTS, main
 from bench._machine import descendants
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["heartbeat"], f"no subject heartbeat; there are: {', '.join(SUBJECTS)}"),
+        (["heartbeat"], f"no subject heartbeat; there are: {', '.join(SUBJECTS | ON_REQUEST)}"),
         (["--docs", "--quick"], "full runs only"),
     ],
 )

@@ -24,6 +24,7 @@ from bench import (
     many,
     rebalance,
     records,
+    security,
     spark,
     startup,
     transactions,
@@ -226,6 +227,18 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Addr
     settings |= transactions.SETTINGS["kafka"]
     with _kafka.kafka(_peers.kafka_jars(), settings, java_options=_kafka.BRIEF) as running:
         yield running
+
+
+def test_security_is_measured_on_both_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is open, and one with ACLs."""
+    for constant, value in {"CLIENTS": 3, "ACLS": 30, "QUICK_CONNECTIONS": 5, "SERVERS": ("pure",)}.items():
+        monkeypatch.setattr(security, constant, value)
+    monkeypatch.setattr(security, "WAYS", dict(list(security.WAYS.items())[1::2]))
+    monkeypatch.setattr(_run, "QUIET_CORES", 99.0)
+    monkeypatch.setattr(_run, "QUICK_SECONDS", 0.1)
+    found = _run.taken(security.SUBJECT, quick=True, only=(), rounds=1)
+    assert len(found.rows()) == 4 * 2 + 3
+    assert all(value > 0 for figure in found.figures for name, value in figure.values.items() if name != "kb")
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

@@ -189,6 +189,8 @@ public class ClientDriver {
       case "transact": transact(o); break;
       case "end": end(o); break;
       case "copy": copy(o); break;
+      case "enter": SecuredClient.enter(o); break;
+      case "send": SecuredClient.send(o); break;
       case "create_topic": got(admin.createTopics(List.of(new NewTopic(topic, o.get("partitions").asInt(), (short) 1))).all()); break;
       case "topics": return Map.of("topics", got(admin.listTopics().names()));
       case "delete_topic": got(admin.deleteTopics(List.of(topic)).all()); break;

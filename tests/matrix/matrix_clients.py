@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import matrix_features as features
+import matrix_security as security
 import matrix_transactions as transactions
 from matrix_stage import CODECS
 
@@ -39,6 +40,17 @@ FEATURES: dict[str, dict[str, features.Feature]] = {
         "fenced": transactions.is_fenced,
         "send offsets": transactions.sends_offsets,
         "read_committed": transactions.reads_committed,
+    },
+    "Security": {
+        "PLAIN": security.enters_with("PLAIN"),
+        "SCRAM-256": security.enters_with("SCRAM-SHA-256"),
+        "SCRAM-512": security.enters_with("SCRAM-SHA-512"),
+        "mTLS": security.enters_with(""),
+        "wrong password": security.has_a_wrong_password,
+        "wrong host": security.finds_another_host,
+        "expired": security.finds_an_expired_certificate,
+        "revoked": security.loses_a_right,
+        "re-authentication": security.renews_its_session,
     },
     "Administration": {
         "topics": features.administers_topics,
@@ -83,6 +95,20 @@ class Client:
     codecs: tuple[str, ...] = CODECS
     """Those that it can read."""
 
+    outside: tuple[str, ...] = ()
+    """Sections of the page in which it has no row."""
+
+    @property
+    def runs(self) -> list[str]:
+        """The features that it has."""
+        return [
+            name
+            for section, of_section in FEATURES.items()
+            if section not in self.outside
+            for name in of_section
+            if name not in self.lacks
+        ]
+
     def missing(self) -> list[str]:
         return [tool for tool in self.tools if shutil.which(tool) is None]
 
@@ -94,8 +120,15 @@ CLIENTS = (
         "librdkafka (confluent-kafka)",
         (),
         {"delete offsets": "the Python binding has no call for it"},
+        notes={"revoked": "writes again when it has refreshed its metadata (topic.metadata.refresh.interval.ms)"},
     ),
-    Client("kafka-python", "kafka-python", (), KIP_848),
+    Client(
+        "kafka-python",
+        "kafka-python",
+        (),
+        KIP_848,
+        notes={"revoked": "with enable_idempotence=False; its idempotent producer sends nothing more after a refusal"},
+    ),
     Client(
         "aiokafka",
         "aiokafka",
@@ -103,6 +136,7 @@ CLIENTS = (
         {
             **KIP_848,
             "cooperative": "has no cooperative assignor",
+            "re-authentication": "does not renew sessions",
             "set offsets": "its admin client has no call for it",
             "delete offsets": "its admin client has no call for it",
             "delete groups": "its admin client has no call for it",
@@ -134,6 +168,7 @@ CLIENTS = (
             "read_committed": "stops before open transactions, but gives the records of aborted ones: it does not use "
             "the list of them in the answers"
         },
+        outside=("Security",),
     ),
     Client(
         "kafkajs",
@@ -165,6 +200,7 @@ CLIENTS = (
             "other members",
         },
         codecs=("none", "gzip", "lz4", *(("zstd",) if NODE_HAS_ZSTD else ())),
+        outside=("Security",),
         notes={"read": "reads snappy as it writes it, not in the framing that Java's producers and kohort's give it"},
     ),
     Client(
@@ -176,5 +212,6 @@ CLIENTS = (
             **dict.fromkeys(PRODUCER_OF_TRANSACTIONS, "reads its whole input, then sends and commits it at once"),
             **dict.fromkeys(("send offsets", *FEATURES["Administration"]), "is no tool for it"),
         },
+        outside=("Security",),
     ),
 )

@@ -40,6 +40,15 @@ MEANINGS = {
     "offsets as they were, a commit shows both.",
     "read_committed": "A consumer reads what is committed: nothing of aborted transactions, and nothing behind an open "
     "one until that has ended.",
+    "PLAIN … mTLS": "Over TLS, with a password (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) or a client's certificate: a "
+    "record is produced, and read in a group.",
+    "wrong password": "Of each mechanism: the client says that it failed, and produces nothing.",
+    "wrong host": "The server's certificate is for another host: the client refuses it.",
+    "expired": "The server's certificate has expired: the client refuses it.",
+    "revoked": "The ACL that lets a producer write is deleted while it is open: its next record is refused, with the "
+    "reason. With the ACL back, the same producer writes again.",
+    "re-authentication": "A session of four seconds (`connections.max.reauth.ms`): the client renews it on its "
+    "connection while it produces (KIP-368).",
     "topics": "Creates a topic, lists it, deletes it.",
     "groups": "Lists groups; describes one with a member, and when it is empty.",
     "set offsets": "Reads a group's committed offsets, and sets one of them.",
@@ -108,6 +117,7 @@ def write(
                     *(cell(client, name, outcomes, notes) for name in features),
                 ]
                 for client in CLIENTS
+                if section not in client.outside
             ],
         )
     lines += ["## Programs", "", *_wrapped("Whole programs that are made with such clients."), ""]

@@ -19,6 +19,7 @@ import pytest
 from matrix_clients import CLIENTS, COLUMNS, Client
 from matrix_page import Outcome
 from matrix_programs import Programs
+from matrix_secured import SecuredServer
 from matrix_stage import RECORDED, VERSIONS, Stage
 from relay import PRODUCE, Kept
 
@@ -34,6 +35,7 @@ class Matrix:
     def __init__(self, cells: list[Cell], folder: Path) -> None:
         self._folder = folder
         self._programs = Programs(folder)
+        self._secured = SecuredServer(tuple(client.key for client in CLIENTS))
         self.results: dict[Cell, Future[None]] = {cell: Future() for cell in cells}
         self.versions: dict[str, str] = {}
         self.frames: dict[str, dict[Kept, bytes]] = {}
@@ -48,7 +50,7 @@ class Matrix:
         try:
             command = self._programs.of(client.key)
             known = {"looks_for_topics": client.looks_for_topics, "codecs": client.codecs}
-            stage = Stage(client.key, command, self._folder, **known)
+            stage = Stage(client.key, command, self._folder, self._secured, **known)
             self.frames[client.key] = stage.relay.frames
             for feature in wanted:
                 if not self._stop.is_set():
@@ -74,13 +76,14 @@ class Matrix:
     def close(self) -> None:
         self._stop.set()
         self._pool.shutdown()
+        self._secured.close()
 
 
 MATRIX = pytest.StashKey[Matrix]()
 OUTCOMES = pytest.StashKey[dict[Cell, list[Outcome]]]()
 LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
 WHOLE = pytest.StashKey[bool]()
-ALL_CELLS = [(client, feature) for client in CLIENTS for feature in COLUMNS if feature not in client.lacks]
+ALL_CELLS = [(client, feature) for client in CLIENTS for feature in client.runs]
 
 
 def cell_of(item: pytest.Item) -> Cell | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from group import Group, kill_all_of
+from matrix_secured import SecuredServer
 from relay import OWN, Relay
 
 from kohort.client.cluster import Cluster, Isolation
@@ -142,8 +143,17 @@ class Stage:
     """Started on first use by the thread that runs the client's cells; only that one uses it."""
 
     def __init__(
-        self, client: str, command: Sequence[str], folder: Path, *, looks_for_topics: bool, codecs: tuple[str, ...]
+        self,
+        client: str,
+        command: Sequence[str],
+        folder: Path,
+        secured: SecuredServer,
+        *,
+        looks_for_topics: bool,
+        codecs: tuple[str, ...],
     ) -> None:
+        self.client = client
+        self._secured = secured
         self.relay = Relay()
         self.relay.start()
         self._server = KohortServer(advertised_listeners=f"127.0.0.1:{self.relay.port}", **SETTINGS).start()
@@ -159,6 +169,12 @@ class Stage:
         self.codecs = codecs
         """Those that it can read."""
         self.version = ""
+
+    @property
+    def secured(self) -> SecuredServer:
+        """Running."""
+        self._secured.start()
+        return self._secured
 
     @property
     def driver(self) -> Driver:

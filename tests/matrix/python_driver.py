@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "clients"))
 import worker  # a program of its own: pytest does not help it to find its modules
 from kcat_driver import Kcat, Record
 from kcat_driver import member as kcat_member
+from python_security import AiokafkaSecurity, ConfluentSecurity, KafkaPythonSecurity
 from python_transactions import AiokafkaTransactions, ConfluentTransactions, KafkaPythonTransactions
 
 
@@ -24,9 +25,10 @@ def records_of(partitions: int, first: int, count: int, pad: int) -> list[Record
     return [(n % partitions, b"k%d" % n, b"v%d%b" % (n, b"." * pad)) for n in range(first, first + count)]
 
 
-class Confluent(ConfluentTransactions):
+class Confluent(ConfluentTransactions, ConfluentSecurity):
     def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+        ConfluentTransactions.__init__(self, bootstrap)
+        ConfluentSecurity.__init__(self)
         import confluent_kafka
         from confluent_kafka.admin import AdminClient
 
@@ -104,9 +106,10 @@ class Confluent(ConfluentTransactions):
         self._admin.delete_consumer_groups([group])[group].result(10)
 
 
-class KafkaPython(KafkaPythonTransactions):
+class KafkaPython(KafkaPythonTransactions, KafkaPythonSecurity):
     def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+        KafkaPythonTransactions.__init__(self, bootstrap)
+        KafkaPythonSecurity.__init__(self)
         import kafka
 
         self._bootstrap = bootstrap
@@ -175,9 +178,10 @@ class KafkaPython(KafkaPythonTransactions):
         self._admin.delete_groups([group])
 
 
-class Aiokafka(AiokafkaTransactions):
+class Aiokafka(AiokafkaTransactions, AiokafkaSecurity):
     def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+        AiokafkaTransactions.__init__(self, bootstrap)
+        AiokafkaSecurity.__init__(self)
         import aiokafka
 
         self._bootstrap = bootstrap

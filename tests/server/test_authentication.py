@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import random
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -183,6 +184,24 @@ def test_the_number_of_requests_is_limited() -> None:
     assert isinstance(client.versions("bad name"), Close)
 
 
+@pytest.mark.conformance("AU4")
+def test_little_is_kept_of_a_large_request() -> None:
+    """What is kept is not counted as a guest's, and there may be a thousand guests."""
+    conversation = Conversation(terms())
+    client = Client(conversation)
+    tracemalloc.start()
+    try:
+        client.versions("x" * 500_000)
+        client.handshake("SCRAM-SHA-512")
+        request = frame(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abc"), 2)
+        assert request.endswith(b"\0")
+        large_tag = b"\x01\x63\xa0\xc2\x1e" + b"x" * 500_000
+        assert isinstance(conversation.take(request[:-1] + large_tag), Send)
+        assert tracemalloc.get_traced_memory()[0] < 64_000
+    finally:
+        tracemalloc.stop()
+
+
 # -- PLAIN
 
 
@@ -208,6 +227,7 @@ def test_plain(version: int) -> None:
     [
         b"", b"\0", b"\0bob", b"\0bob\0", b"\0\0builder", b"\0bob\0builder\0", b"alice\0bob\0builder",
         b"\0bob\0wrong", b"\0nobody\0builder", b"\0alice\0builder", b"\0\xff\0x", b"\0" + b"b" * 300 + b"\0x",
+        b"\0bob\0" + b"x" * 20_000,
     ],
 )  # fmt: skip
 def test_plain_refuses(message: bytes) -> None:
@@ -305,6 +325,7 @@ def test_a_last_message_cannot_be_replayed() -> None:
         b"p=tls-unique,,n=alice,r=abc", b"n,a=bob,n=alice,r=abc", b"n,,m=x,n=alice,r=abc", b"n,,n=al=ice,r=abc",
         b"n,,n=al=2cice,r=abc", b"n,,n=alice,r=a c", b"n,,n=alice,r=abc,tokenauth=true", b"n,,r=abc,n=alice",
         b"n,,n=\xff,r=abc", b"n,,n=" + b"x" * 300 + b",r=abc",
+        b"n,,n=alice,r=" + b"x" * 20_000,
     ],
 )  # fmt: skip
 def test_a_wrong_first_message_is_refused(first: bytes) -> None:

@@ -34,6 +34,10 @@ func (f *franz) do(c command) (answer, error) {
 		return nil, f.producers[c.Name].EndTransaction(ctx, kgo.TransactionEndTry(c.Commit))
 	case "copy":
 		return nil, f.copy(c)
+	case "enter":
+		return nil, f.enter(c)
+	case "send":
+		return nil, f.send(c)
 	case "read":
 		return f.read(c)
 	case "create_topic":

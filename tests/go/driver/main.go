@@ -35,6 +35,7 @@ type command struct {
 	Pad                                 int
 	Offset                              int64
 	Idempotent, Commit                  bool
+	secured
 }
 
 func (c command) key(n int) string { return fmt.Sprint("k", n) }

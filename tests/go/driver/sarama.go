@@ -39,6 +39,10 @@ func (s *saramas) do(c command) (answer, error) {
 		return nil, s.end(c)
 	case "copy":
 		return nil, s.copy(c)
+	case "enter":
+		return nil, s.enter(c)
+	case "send":
+		return nil, s.send(c)
 	case "read":
 		return s.read(c)
 	case "create_topic":

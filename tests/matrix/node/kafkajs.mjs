@@ -4,6 +4,7 @@ import { compress as zstdCompress, decompress as zstdDecompress, init as zstdIni
 import { lz4Compress, lz4Decompress } from '@platformatic/wasm-utils'
 import kafkajs from 'kafkajs'
 import snappy from 'kafkajs-snappy'
+import { readFileSync } from 'node:fs'
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs
 
@@ -144,6 +145,32 @@ export class KafkaJs {
     })
     await done
     await consumer.disconnect()
+  }
+
+  // With the settings of a case: a producer, which stays, and a record, which is read in a group.
+  async enter({ name, topic, value, bootstrap, mechanism, user, password, ca, own, patience_s }) {
+    const key = own && readFileSync(own)
+    const kafka = new Kafka({
+      clientId: 'kafkajs', brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: patience_s < 10 ? 2 : 5, initialRetryTime: 50 },
+      ssl: { ca: [readFileSync(ca)], ...(own ? { key, cert: key } : {}) },
+      ...(mechanism ? { sasl: { mechanism: mechanism.toLowerCase(), username: user, password } } : {}),
+      reauthenticationThreshold: 1000, // its 10 seconds are longer than the session
+    })
+    this.producers[name] = kafka.producer()
+    await this.producers[name].connect()
+    await this.send({ name, topic, value })
+    const consumer = kafka.consumer({ groupId: topic, rebalanceTimeout: 5000 })
+    await consumer.connect()
+    await consumer.subscribe({ topics: [topic], fromBeginning: true })
+    await new Promise((resolve, reject) => {
+      consumer.on(consumer.events.CRASH, crash => reject(crash.payload.error))
+      consumer.run({ eachMessage: async ({ message }) => resolve(message) }).catch(reject)
+    })
+    await consumer.disconnect()
+  }
+
+  async send({ name, topic, value }) {
+    await this.producers[name].send({ topic, messages: [{ value }], acks: -1 })
   }
 
   async create_topic({ topic, partitions }) {

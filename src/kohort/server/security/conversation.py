@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from kohort.broker.decoding import Decoded, decoded
 from kohort.broker.error_answers import error_answer
 from kohort.broker.request import CloseConnection
@@ -38,6 +40,9 @@ MOST_OTHER = 4_096
 """Bytes of a request of another API that is answered."""
 MOST_FRAMES = 20
 """Requests of a client that has not authenticated."""
+
+MOST_SOFTWARE = 256
+"""Characters that are kept of the name and the version of a client's software."""
 
 _LENGTH = Struct(">i")
 
@@ -119,7 +124,7 @@ class Conversation:
         if key == HANDSHAKE and self._state in (API_VERSIONS, HANDSHAKE):
             return self._handshake(found)
         if key == AUTHENTICATE and self._state == AUTHENTICATE:
-            self._asked = found
+            self._asked = structs.replace(found, request=None)  # which may be large
             return self._evaluated(found.request.auth_bytes)
         return self._out_of_order(found)
 
@@ -131,7 +136,8 @@ class Conversation:
         answer = self._terms.answer_versions(found)
         if answer.error_code == ErrorCode.NONE:
             self._state = HANDSHAKE
-            self.software = found.request.client_software_name, found.request.client_software_version
+            asked = found.request
+            self.software = asked.client_software_name[:MOST_SOFTWARE], asked.client_software_version[:MOST_SOFTWARE]
         return Send(_encoded(found, answer))
 
     def _handshake(self, found: Decoded) -> Result:

@@ -26,6 +26,8 @@ FAILED = "Authentication failed: Invalid username or password"
 PLAIN = "PLAIN"
 MOST_NAME = 256
 """Characters of a user's name."""
+MOST_MESSAGE = 16_384
+"""Bytes of a message of PLAIN or SCRAM. What is kept of a message is not counted as a guest's (door.py)."""
 NONCE_BYTES = 24
 _FIRST = re.compile(r"(n),(?:a=([^,]*))?,((?:m=[^,]*,)?n=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)((?:,[a-zA-Z]=[^,]*)*))")
 _BEARER = re.compile(
@@ -106,6 +108,8 @@ class Plain:
         self._credentials = credentials
 
     def evaluate(self, message: bytes) -> Outcome:
+        if len(message) > MOST_MESSAGE:
+            return Refused("the message of PLAIN is too long")
         if (parts := message.count(b"\0") + 1) != 3:
             return Refused(f"the message of PLAIN has {parts} parts, not three")
         try:
@@ -185,6 +189,8 @@ class Scram:
         self._exists = False
 
     def evaluate(self, message: bytes) -> Outcome:
+        if len(message) > MOST_MESSAGE:
+            return Refused("the message of SCRAM is too long", self._user)
         try:
             text = message.decode()
         except UnicodeDecodeError:
