@@ -30,9 +30,7 @@ Values = dict[str, float]
 def entry(*ops: tuple[str, float | None], **names: str | None) -> AlteredEntry:
     """`names`: user, client_id, ip; None for the default. A value None removes."""
     return AlteredEntry(
-        entity=tuple(
-            EntityData(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in names.items()
-        ),
+        entity=tuple(EntityData(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in names.items()),
         ops=tuple(OpData(key=key, value=value or 0.0, remove=value is None) for key, value in ops),
     )
 

@@ -40,6 +40,7 @@ from kohort.wire.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -52,7 +53,6 @@ from kohort.wire.schemas.describe_quorum import (
 )
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kohort.wire.schemas.describe_transactions import DescribeTransactionsRequest
-from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest
 from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from kohort.wire.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -48,7 +48,7 @@ def test_what_is_taken_back_was_not_there() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50_000), st.integers(0, 3_000)), max_size=40))
 def test_a_client_that_waits_stays_within_its_quota(steps: list[tuple[int, int]]) -> None:
-    """Who waits for the delay after each amount gets at most the quota, a burst of eleven seconds, and the last amount."""
+    """A client that waits after each amount gets at most the quota, a burst of eleven seconds, and the last amount."""
     made, now, total = Rate(11, SECOND), T, 0
     for amount, pause in steps:
         made.add(amount, now)
