@@ -39,6 +39,7 @@ class Connection:
         "broker_id",
         "client",
         "closing",
+        "grace",
         "has_member",
         "host",
         "id",
@@ -93,6 +94,8 @@ class Connection:
         """The client is above its quota: its requests wait (quotas/throttling.py)."""
         self.has_member = False
         """A member has sent heartbeats on it since quotas were there."""
+        self.grace = 0
+        """So many answers from now on do not mute it, because a heartbeat waits behind their requests."""
         self.spent_ns = 0
         """The time of its requests that no quota has counted yet."""
 

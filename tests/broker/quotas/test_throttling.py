@@ -221,6 +221,34 @@ def test_a_mute_does_not_end_the_session_of_a_member_that_shares_its_connection(
     assert errors == (set() if strict else {0})
 
 
+@pytest.mark.conformance("Q3")
+def test_requests_before_a_heartbeat_are_handled_with_it(limited: Limited) -> None:
+    """A client that sends five commits a second and does not wait for their answers keeps its session."""
+    limited.set(REQUEST, 0.01, user="alice")
+    alice = limited.connect("alice")
+    joined = stable(alice)
+    limited.spends = 500 * MS
+    beats, commits = [], 0
+    for second in range(40):
+        for _ in range(5):
+            alice.send(
+                commit_request(second, member_id=joined.member_id, generation_id_or_member_epoch=joined.generation_id),
+                7,
+            )
+        alice.send(heartbeat_request(joined), 3)
+        limited.wire.advance(1000)
+        while alice.responses:
+            answer = alice.take()
+            if hasattr(answer, "topics"):
+                commits += 1
+                assert answer.topics[0].partitions[0].error_code == 0
+            else:
+                beats.append(answer.error_code)
+    assert set(beats) == {0}
+    assert len(beats) >= 38
+    assert commits >= 5 * len(beats)
+
+
 # -- changes
 
 

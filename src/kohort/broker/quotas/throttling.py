@@ -4,6 +4,10 @@ A muted connection is not read, and its next requests wait in its backlog. Nobod
 connection again when its time is over (`unmute_due`), which is a deadline like others. A client that
 closes its connection is not muted any more: its last changes are handled.
 
+Quotas never end the session of a member whose client sends its heartbeats (`Deviations.short_mutes`; Kafka promises
+nothing of the kind). A connection with heartbeats is muted for a second at a time. After that, the requests before
+a heartbeat that waits are handled without a mute in between.
+
 The time of requests is measured by the edge's stopwatch, because the broker's clock stands still in a turn. From a
 `begin` to the next one, or to `end`, the time belongs to one connection; what an answer takes after its throttle time
 is known counts for the next one.
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from kohort.broker.connection import Connection
@@ -30,6 +35,8 @@ OF_MEMBERS = frozenset((11, 12, 14, 68))
 """The keys of the APIs by which a member stays in its group."""
 MEMBER_MS = 1_000
 """A connection on which a member sends heartbeats is muted for no longer at a time."""
+MOST_GRACE = 100
+"""Requests before a heartbeat that do not mute such a connection."""
 PARTITION_BYTES = 40
 """What a partition takes in the answer to a Fetch, about, besides its records."""
 
@@ -72,6 +79,11 @@ class Throttling:
         delay, fetched = context.throttle_ms, 0
         if context.api_key in OF_MEMBERS:
             connection.has_member = True
+        if connection.grace:
+            connection.grace -= 1
+            is_muted = False
+        else:
+            is_muted = not connection.closing
         if context.api_key == PRODUCE_KEY:
             delay = max(delay, meters.charge(PRODUCE, *who, context.size, now))
         elif context.api_key == FETCH_KEY and not answer.error_code:
@@ -89,7 +101,8 @@ class Throttling:
             answer = FetchResponse(responses=())
         if connection.has_member and self._state.config.deviations.short_mutes:
             delay = min(delay, MEMBER_MS)
-        self._mute(connection, delay)
+        if is_muted:
+            self._mute(connection, delay)
         if answer is None or "throttle_time_ms" not in answer.__struct_fields__:
             return answer
         return changed(answer, throttle_time_ms=delay)
@@ -97,8 +110,6 @@ class Throttling:
     # -- mutes
 
     def _mute(self, connection: Connection, delay: Millis) -> None:
-        if connection.closing:
-            return
         until = self._state.now + delay
         connection.is_muted = True
         self._muted[connection.id] = connection, until
@@ -122,6 +133,8 @@ class Throttling:
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             connection, _ = self._muted.pop(heapq.heappop(self._heap)[1])
             connection.is_muted = False
+            if connection.has_member and self._state.config.deviations.short_mutes:
+                connection.grace = _before_heartbeat(connection)
             due.append(connection)
             self._state.turn.mutes.append(Mute(connection.id, muted=False))
         return due
@@ -129,6 +142,15 @@ class Throttling:
     def _until(self, connection: ConnectionId) -> Millis | None:
         found = self._muted.get(connection)
         return found[1] if found is not None else None
+
+
+def _before_heartbeat(connection: Connection) -> int:
+    """How many requests wait before the last one that keeps a member in its group, up to MOST_GRACE."""
+    before = 0
+    for at, frame in enumerate(islice(connection.backlog, MOST_GRACE + 1)):
+        if int.from_bytes(frame[:2], "big") in OF_MEMBERS:
+            before = at
+    return before
 
 
 def _size(answer: FetchResponse) -> int:
