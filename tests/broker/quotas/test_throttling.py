@@ -327,6 +327,15 @@ def test_a_client_that_has_gone_is_not_muted(limited: Limited) -> None:
     limited.wire.advance(100_000)
 
 
+def test_mutes_of_closed_connections_are_forgotten(limited: Limited) -> None:
+    limited.set(PRODUCE, 1, client_id=None)
+    for at in range(200):
+        client = limited.connect(client_id=f"c{at}")
+        assert produced(client, 1_000).throttle_time_ms > 0
+        client.close()
+    assert len(limited.wire.broker._throttling._heap) <= 66
+
+
 def test_a_quota_that_is_removed_ends_no_mute(limited: Limited) -> None:
     limited.set(PRODUCE, 1000, user="alice")
     alice = limited.connect("alice")

@@ -28,6 +28,8 @@ OF_ADDRESSES: dict[str, int] = {CONNECTION: INT}
 DEFAULT = ""
 """The name of the entity that stands for all without a quota of their own. No entity has an empty name."""
 EPSILON = 1e-6
+COUNTED_NAME = 256
+"""Clients whose names begin with the same so many characters share a meter: a client id may have 32,767."""
 
 Place = tuple[str | None, str | None]
 """User and client id of an entity; None for a type that it does not have."""
@@ -174,7 +176,11 @@ class Quotas:
         ):
             bound = bounds.get(place)
             if bound is not None:
-                return Found(bound, None if place[0] is None else user, None if place[1] is None else client)
+                return Found(
+                    bound,
+                    None if place[0] is None else user[:COUNTED_NAME],
+                    None if place[1] is None else client[:COUNTED_NAME],
+                )
         return None
 
     def of_address(self, address: str) -> float | None:

@@ -114,6 +114,9 @@ class Throttling:
         connection.is_muted = True
         self._muted[connection.id] = connection, until
         heapq.heappush(self._heap, (until, connection.id))
+        if len(self._heap) > 2 * len(self._muted) + 64:  # most of them are closed
+            self._heap = [(deadline, muted) for muted, (_, deadline) in self._muted.items()]
+            heapq.heapify(self._heap)
         self._state.turn.mutes.append(Mute(connection.id, muted=True))
 
     def forget(self, connection: Connection) -> None:
