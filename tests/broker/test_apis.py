@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit_request, consumer_join, join_request, sync_request
+from quota_driver import PRODUCE, quota_change
 from wire_driver import batch, fetch_request, produce_request, with_topic
 
 from kohort.broker import handlers
@@ -192,6 +193,7 @@ def requests(topic: str) -> list[Any]:
             )
         ),
         DescribeClientQuotasRequest(components=(), strict=False),
+        quota_change(PRODUCE, 1e9, user="u"),
         DescribeUserScramCredentialsRequest(users=(UserName(name="u"),)),
         AlterUserScramCredentialsRequest(deletions=(ScramCredentialDeletion(name="u", mechanism=1),), upsertions=()),
         SaslHandshakeRequest(mechanism="PLAIN"),

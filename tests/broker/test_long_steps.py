@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit, commit_request, committed, consumer_join, join, join_request, stable
+from quota_driver import PRODUCE, entry
 from wire_driver import Wire, with_topic
 
 from kohort.broker.apis import APIS
@@ -25,6 +26,7 @@ from kohort.wire.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from kohort.wire.schemas.alter_client_quotas import AlterClientQuotasRequest
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kohort.wire.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -38,6 +40,7 @@ from kohort.wire.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -254,6 +257,12 @@ REQUESTS: dict[str, list[Any]] = {
         ElectLeadersRequest(topic_partitions=(TopicPartitions(topic="t", partitions=tuple(INDEXES)),)),
         ElectLeadersRequest(topic_partitions=None),
     ],
+    "DescribeClientQuotas": [DescribeClientQuotasRequest(components=(), strict=False)],
+    "AlterClientQuotas": [
+        AlterClientQuotasRequest(
+            entries=tuple(entry((PRODUCE, 1000), user=name) for name in NAMES), validate_only=False
+        )
+    ],
     "CreateAcls": [
         CreateAclsRequest(
             creations=tuple(
@@ -395,7 +404,6 @@ SMALL = {
     "EndTxn": "about one producer; MARKERS_AT_ONCE bounds the markers of a step",
     "DescribeCluster": "about the brokers of the process",
     "DescribeAcls": "there are none without an authorizer; with one, it is in steps",
-    "DescribeClientQuotas": "there are none",
 }
 """APIs whose requests have no parts to handle."""
 ROWS = [

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -181,6 +181,7 @@ class Wire:
         racks: str = "",
         seed: int = 1,
         now: int = START_MS,
+        stopwatch: Callable[[], int] = lambda: 0,
         **config: Any,
     ) -> None:
         """`racks`: a letter for the rack of each broker, or "" for none."""
@@ -195,6 +196,8 @@ class Wire:
         """The notices of all turns so far."""
         self.tasks: list[HandedOut] = []
         """Work for the edge, which is done only if a test does it."""
+        self.watch: Callable[[Turn], None] = lambda turn: None
+        """Sees each turn."""
         self._next_connection = 0
         self.broker = Broker(
             self.config,
@@ -204,6 +207,7 @@ class Wire:
             endpoints=[
                 Endpoint("127.0.0.1", 9092 + index, racks[index] if racks else None) for index in range(brokers)
             ],
+            stopwatch=stopwatch,
         ).load()
         self.step()
 
@@ -247,6 +251,7 @@ class Wire:
 
     def end(self, turn: Turn) -> None:
         """Commit a turn, and release its answers."""
+        self.watch(turn)
         self.complaints.extend(turn.complaints)
         self.notices.extend(turn.notices)
         self.tasks.extend(turn.tasks)

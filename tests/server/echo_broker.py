@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from kohort.broker.quotas.entities import Quotas
+from kohort.broker.quotas.meters import Meters
 from kohort.broker.security.credentials import Credentials
 from kohort.broker.turn import (
     Arrived,
@@ -60,9 +62,15 @@ class EchoBroker:
         random: random_module.Random,
         endpoints: Sequence[Any],
         assignors: Mapping[str, Any],
+        stopwatch: Callable[[], int],
     ) -> None:
-        catalog = SimpleNamespace(config_of=lambda broker_id: config, credentials=Credentials(), broker_configs={})
-        self.state = SimpleNamespace(absent=frozenset(), log_level=config.log_level, catalog=catalog)
+        quotas = Quotas()
+        catalog = SimpleNamespace(
+            config_of=lambda broker_id: config, credentials=Credentials(), broker_configs={}, quotas=quotas
+        )
+        self.state = SimpleNamespace(
+            absent=frozenset(), log_level=config.log_level, catalog=catalog, meters=Meters(quotas, config)
+        )
         self.turns: list[list[Arrived]] = []
         self.backlogs: dict[ConnectionId, deque[bytes]] = {}
         self.parked: list[ConnectionId] = []

@@ -76,6 +76,33 @@ def test_members_survive_the_pauses_of_the_server(seed: int, monkeypatch: pytest
     assert not [line for line in result.story[:end] if "session expired" in line]
 
 
+@pytest.mark.conformance("Q4")
+@pytest.mark.parametrize("seed", range(3))
+def test_members_above_their_quotas_keep_their_sessions(seed: int) -> None:
+    """All clients are far above the quota of their requests' time, and wait for a second after each answer: no member
+    expires, groups become stable, and what is acknowledged is kept."""
+    classic = {"group": "alpha", "session_ms": 6_000, "heartbeat_ms": 2_000, "rebalance_ms": 20_000, "work_ms": 1_000}
+    consumer = {"group": "gamma", "rebalance_ms": 20_000, "work_ms": 1_000}
+    stays = {"life": "stays", "patience_ms": 30_000, "slow": False}
+    only_classic = {"old": False, "held": False, "ranged": True}
+    cast = [Cast("member", f"alpha{n}", {**classic, **only_classic, **stays}) for n in range(3)]
+    cast += [Cast("consumer", f"gamma{n}", {**consumer, **stays, "fickle": False, "assignor": None}) for n in range(3)]
+    cast.append(Cast("producer", "producer", {"pace_ms": 200}))
+    plan = plan_of(seed, 40_000)
+    plan = replace(
+        plan,
+        config={**plan.config, "group_consumer_session_timeout_ms": 6_000},
+        cast=tuple(cast),
+        faults=Faults(),
+        quotas={"request_percentage": 0.5, "producer_byte_rate": 300, "consumer_byte_rate": 300},
+        request_ms=(20, 100, 300),
+    )
+    result = run_plan(plan, telling=True)
+    assert result.violation is None, result.violation
+    end = next(n for n, line in enumerate(result.story) if "the faults are over" in line)
+    assert not [line for line in result.story[:end] if "session expired" in line]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_fresh_seeds() -> None:

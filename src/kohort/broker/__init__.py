@@ -27,6 +27,7 @@ upkeep           retention, compaction and expiry, a bounded piece a turn
 messages         copies of frozen messages
 handlers/        one function an API
 security/        ACLs, and what each API asks before its handler runs
+quotas/          client quotas: what clients have used, and mutes of those above it
 shortcuts/       cached answers to repeated heartbeats and commits
 logs/            a partition's log: what may be appended, read, retained, compacted
 waits/           fetches that wait for data; deadlines of the state machines

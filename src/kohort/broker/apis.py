@@ -33,12 +33,13 @@ from kohort.broker.handlers import (
     transactional_offsets,
     transactions,
 )
-from kohort.broker.handlers.security import sasl, scram_credentials
+from kohort.broker.handlers.security import client_quotas, sasl, scram_credentials
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kohort.wire.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kohort.wire.schemas.alter_client_quotas import AlterClientQuotasRequest
 from kohort.wire.schemas.alter_configs import AlterConfigsRequest
 from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest
@@ -263,9 +264,15 @@ APIS: dict[int, Api] = {
         _api(ListPartitionReassignmentsRequest, inspection.list_partition_reassignments, "0-0", (DESCRIBE_CLUSTER,)),
         _api(
             DescribeClientQuotasRequest,
-            inspection.describe_client_quotas,
+            client_quotas.describe_client_quotas,
             "0-1",
             (Need(_O.DESCRIBE_CONFIGS, _R.CLUSTER),),
+        ),
+        _api(
+            AlterClientQuotasRequest,
+            client_quotas.alter_client_quotas,
+            "0-1",
+            (Need(_O.ALTER_CONFIGS, _R.CLUSTER),),
         ),
         _api(
             DescribeUserScramCredentialsRequest,
@@ -296,7 +303,7 @@ FETCH = APIS[1]
 API_VERSIONS = APIS[18]
 OFFSET_COMMIT = APIS[8]
 CONSUMER_GROUP_HEARTBEAT = APIS[68]
-CHANGES = frozenset((0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 37, 42, 43, 44, 47, 51, 68))
+CHANGES = frozenset((0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 37, 42, 43, 44, 47, 49, 51, 68))
 """The keys of the APIs that change what outlasts the client. A request that has arrived as a whole is handled, and a
 change in steps goes on, when the client has closed its connection, as in Kafka. Reads are dropped, and so is what only
 keeps or makes a member: joins, syncs, and heartbeats of consumer groups (68) that do not leave."""

@@ -45,6 +45,7 @@ from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, Node
+from kohort.broker.quotas.throttling import Throttling
 from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
 from kohort.broker.security.guards.guarded import denied_now, handle
@@ -94,7 +95,9 @@ class Broker:
         random: random_module.Random,
         endpoints: Sequence[Endpoint],
         assignors: Mapping[str, Assignor] = BUILT_IN,
+        stopwatch: Callable[[], int] = never,
     ) -> None:
+        """`stopwatch` returns nanoseconds: it measures the time of requests for quotas."""
         nodes = [
             Node(config.broker_id + index, endpoint.host, endpoint.port, endpoint.rack, endpoint.by_listener)
             for index, endpoint in enumerate(endpoints)
@@ -104,6 +107,9 @@ class Broker:
         self._most_bytes = most_bytes(config)
         self._upkeep = Upkeep(self._state, now)
         self.repeats = Repeats(self._state)
+        self._early_fetches = config.deviations.early_fetches
+        self._quotas = self._state.catalog.quotas
+        self._throttling = Throttling(self._state, stopwatch)
         self._connections: dict[ConnectionId, Connection] = {}
         self._parked: dict[events.RequestId, ParkedRequest] = {}
         self._ready = Ready(self._state.turn)
@@ -144,8 +150,9 @@ class Broker:
         return found.waiting_bytes if found is not None else 0
 
     def is_ready(self, connection: ConnectionId) -> bool:
-        """True if requests of this connection wait for nothing but a later turn."""
-        return connection in self._connections and self._connections[connection].can_go_on
+        """True if requests of this connection wait for a later turn, or for the end of a mute, and for nothing else."""
+        found = self._connections.get(connection)
+        return found is not None and (found.can_go_on or found.is_muted)
 
     def is_occupied(self, connection: ConnectionId) -> bool:
         """True if a request of this connection is not answered yet."""
@@ -155,7 +162,8 @@ class Broker:
         if self._stopping:
             return None
         waits = self._state.fetch_waits
-        deadlines = self._state.machines.deadlines.next(), waits.next_deadline(), self._upkeep.next_deadline()
+        shards, upkeep = self._state.machines.deadlines.next(), self._upkeep.next_deadline()
+        deadlines = shards, waits.next_deadline(), upkeep, self._throttling.next_deadline()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], int] = never) -> Turn:
@@ -174,9 +182,12 @@ class Broker:
         for event in arrived:
             self._take(event)
         if not self._stopping:
-            self._queue_deadlines()
+            if (due := self.next_deadline()) is not None and due <= now:
+                self._ready.put_deadlines()
             self._serve_ready()
             self._ready.end()
+        if self._quotas.counts_time:
+            self._throttling.end()
         if state.absent:
             moves.take_over(state)
             self._settle()
@@ -194,7 +205,9 @@ class Broker:
         they need. Returns the answers, and the size of these requests in bytes. Call this only while no turn is under
         way, and no frame of the connection waits for one."""
         connection = self._connections.get(connection_id)
-        if connection is None or connection.closing or connection.is_occupied or connection.is_held or self._stopping:
+        if connection is None or connection.closing or connection.is_occupied or connection.is_held:
+            return NOTHING
+        if self._stopping or self._quotas.counts_time:
             return NOTHING
         return self.repeats.at_once(connection, data, now)
 
@@ -259,6 +272,7 @@ class Broker:
         if connection is None:
             return
         connection.closing = True
+        self._throttling.forget(connection)
         self.repeats.forget(connection_id)
         self.works.close(connection)
         connection.is_unread = False
@@ -294,10 +308,12 @@ class Broker:
 
     def _serve(self, connection: Connection, frame: bytes) -> bool:
         self._ready.serves(connection)
-        answer = b"" if connection.closing else self.repeats.answer(connection, frame)
+        answer = b"" if self._quotas.counts_time or connection.closing else self.repeats.answer(connection, frame)
         if answer:
             self._emit(Send(connection.id, answer), len(answer))
         else:
+            if self._quotas.counts_time:
+                self._throttling.begin(connection)
             self._handle(connection, frame)
             self._settle()
         self._ready.put(connection)
@@ -314,30 +330,15 @@ class Broker:
         api, header, request = found.api, found.header, found.request
         if connection.closing and api is CONSUMER_GROUP_HEARTBEAT and request.member_epoch >= 0:
             return  # only a leave counts of a client that has gone
-        client = connection.client
-        if client.client_id != (header.client_id or ""):
-            client = connection.client = events.Client(header.client_id or "", connection.host, *connection.software)
         self._last_request_id += 1
-        context = RequestContext(
-            events.RequestId(self._last_request_id),
-            connection.id,
-            connection.broker_id,
-            header.api_key,
-            header.api_version,
-            header.correlation_id,
-            client,
-            self._state.now,
-            bool(connection.backlog),
-            connection.principal,
-            connection.listener,
-        )
+        context = connection.context(events.RequestId(self._last_request_id), header, len(frame), self._state.now)
         try:
             if self._state.acl_authorizer is None:
                 result = api.handler(self._state, request, context)
             else:
                 result = handle(self._state, connection, api.handler, request, context)
         except Exception as error:
-            who = f"{api.name} v{context.api_version} of client {client.client_id!r}"
+            who = f"{api.name} v{context.api_version} of client {context.client.client_id!r}"
             error.add_note(f"while handling {who}: {request if api.key not in SECRETS else '…'}")
             raise
         if api is API_VERSIONS:
@@ -360,7 +361,8 @@ class Broker:
                 self.works.begin(connection, context, result, size)
                 self._go_on(connection)
             case None:
-                pass
+                if self._quotas.on:
+                    self._throttling.throttled(connection, context, None)
             case Encoded():
                 self._emit(result.send, result.size)
             case _:
@@ -372,6 +374,8 @@ class Broker:
         assert connection.work is not None
         context = connection.work.context
         try:
+            if self._quotas.counts_time:
+                self._throttling.begin(connection)
             result = self.works.go_on(connection, STEPS, self._ready.is_over)
         except Exception as error:
             error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
@@ -394,6 +398,8 @@ class Broker:
     # -- what leaves
 
     def _send(self, connection: Connection, context: RequestContext, response: Any, size: int = 0) -> None:
+        if self._quotas.on:
+            response = self._throttling.throttled(connection, context, response)
         if connection.closing:
             return
         answer = encoded(context, response, self._state.most_answer_bytes, at_once=self._stopping)
@@ -417,11 +423,6 @@ class Broker:
             replies.clear()
 
     # -- whose turn it is
-
-    def _queue_deadlines(self) -> None:
-        due = self.next_deadline()
-        if due is not None and due <= self._state.now:
-            self._ready.put_deadlines()
 
     def _serve_ready(self) -> None:
         """A share of each connection in the queue, round after round, within the turn's budget."""
@@ -472,6 +473,8 @@ class Broker:
             state.ask(shard, events.DeadlineReached())
         for wait in state.fetch_waits.take_due(state.now):
             self._answer_fetch(wait)
+        for connection in self._throttling.unmute_due(state.now):
+            self._ready.put(connection)
         self._settle()
         due = min(filter(None, (state.fetch_waits.next_deadline(), state.machines.deadlines.next())), default=None)
         if due is not None and due <= state.now:
@@ -479,7 +482,7 @@ class Broker:
 
     def _hurry_fetch(self, connection: Connection) -> None:
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
-        if parked is None or parked.context.api_key != FETCH.key or not self._hurries(connection):
+        if parked is None or parked.context.api_key != FETCH.key or not connection.hurries(self._early_fetches):
             return
         wait = self._state.fetch_waits.take_waiting(parked.context.request_id)
         if wait is not None:
@@ -488,13 +491,9 @@ class Broker:
     def _answer_fetch(self, wait: FetchWait, *, at_once: bool = False) -> None:
         """Answer a fetch with the data there is, or park it again."""
         connection = self._parked[wait.context.request_id].connection
-        result = fetch.resume(self._state, wait, at_once=at_once or self._stopping or self._hurries(connection))
+        if self._quotas.counts_time:
+            self._throttling.begin(connection)
+        at_once |= self._stopping or connection.hurries(self._early_fetches)
+        result = fetch.resume(self._state, wait, at_once=at_once)
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)
-
-    def _hurries(self, connection: Connection) -> bool:
-        """True if a request other than a fetch waits behind a parked fetch. Clients look for their coordinator and for
-        offsets on the connection on which they fetch."""
-        if not connection.backlog or not self._state.config.deviations.early_fetches:
-            return False
-        return int.from_bytes(connection.backlog[0][:2], "big") != FETCH.key

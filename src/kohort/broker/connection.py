@@ -10,9 +10,13 @@ from typing import Any
 from kohort.broker.authorization import Principal
 from kohort.broker.request import RequestContext
 from kohort.broker.security.authorizer import Rights
-from kohort.broker.turn import Opened
+from kohort.broker.turn import Millis, Opened
 from kohort.coordinator.events import Client, RequestId
+from kohort.wire.framing import RequestHeaderView
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+FETCH = b"\0\1"
+"""The first bytes of a Fetch request: its API key."""
 
 
 class Work:
@@ -35,10 +39,13 @@ class Connection:
         "broker_id",
         "client",
         "closing",
+        "grace",
+        "has_member",
         "host",
         "id",
         "is_costly",
         "is_held",
+        "is_muted",
         "is_queued",
         "is_unread",
         "listener",
@@ -47,6 +54,7 @@ class Connection:
         "rights",
         "rules_version",
         "software",
+        "spent_ns",
         "waiting_bytes",
         "work",
     )
@@ -82,6 +90,34 @@ class Connection:
         """It is in the broker's queue of ready connections."""
         self.is_unread = False
         """The client leaves many answers unread."""
+        self.is_muted = False
+        """The client is above its quota: its requests wait (quotas/throttling.py)."""
+        self.has_member = False
+        """A member has sent heartbeats on it since quotas were there."""
+        self.grace = 0
+        """So many answers from now on do not mute it, because a heartbeat waits behind their requests."""
+        self.spent_ns = 0
+        """The time of its requests that no quota has counted yet."""
+
+    def context(self, request_id: RequestId, header: RequestHeaderView, size: int, now: Millis) -> RequestContext:
+        """The context of a request of `size` bytes."""
+        client_id = header.client_id or ""
+        if self.client.client_id != client_id:
+            self.client = Client(client_id, self.host, *self.software)
+        return RequestContext(
+            request_id,
+            self.id,
+            self.broker_id,
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            self.client,
+            now,
+            bool(self.backlog),
+            self.principal,
+            self.listener,
+            size,
+        )
 
     def note_software(self, request: ApiVersionsRequest, response: ApiVersionsResponse) -> None:
         if response.error_code == 0 and request.client_software_name:
@@ -103,15 +139,22 @@ class Connection:
             self.backlog = deque(filter(wanted, self.backlog))
             self.waiting_bytes = sum(map(len, self.backlog))
 
+    def hurries(self, early_fetches: bool) -> bool:
+        """True if a request other than a fetch waits behind a parked fetch, which is answered for it. Clients look for
+        their coordinator and for offsets on the connection on which they fetch."""
+        return early_fetches and bool(self.backlog) and self.backlog[0][:2] != FETCH
+
     @property
     def can_go_on(self) -> bool:
         """True if its next request, or the next step of its answer, can be handled."""
-        return (self.work is not None or bool(self.backlog)) and self.parked is None and not self.is_unread
+        if self.parked is not None or self.is_unread:
+            return False
+        return self.work is not None or (bool(self.backlog) and not self.is_muted)
 
     @property
     def is_occupied(self) -> bool:
-        """True if a request that arrives now has to wait behind others of the connection."""
-        return self.parked is not None or self.work is not None or bool(self.backlog)
+        """True if a request that arrives now has to wait: behind others of the connection, or because of a quota."""
+        return self.parked is not None or self.work is not None or bool(self.backlog) or self.is_muted
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ class RequestContext(msgspec.Struct, gc=False):
     principal: Principal = ANONYMOUS
     listener: str = ""
     """The name of the listener that accepted the connection."""
+    size: int = 0
+    """Bytes of the request, as quotas count them: with its header, without its length."""
+    throttle_ms: Millis = 0
+    """For how long the client must wait because of what the handler has done (quotas/mutations.py)."""
     guarded: Any = None
     """The guard's decision (security/guards/guarded.py), if there is an authorizer and the answer takes longer."""
 

@@ -18,11 +18,13 @@ from kohort.broker.authorization import AllowAll, Authorizer
 from kohort.broker.group_shards import GroupShards
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node, NodesByListener
+from kohort.broker.quotas.entities import Entity
+from kohort.broker.quotas.meters import Meters
 from kohort.broker.security.acls import Acl
 from kohort.broker.security.audit import Audit, printable
 from kohort.broker.security.authorizer import authorizer_of
 from kohort.broker.security.listener_keys import ListenerKeys
-from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic, acl_record
+from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic, acl_record, quota_record
 from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.transactions.shards import TransactionShards
 from kohort.broker.turn import Millis, Release, Turn
@@ -80,6 +82,7 @@ class BrokerState:
         """None: everything is allowed."""
         self.authorizer: Authorizer = self.acl_authorizer or AllowAll()
         self.audit = Audit()
+        self.meters = Meters(self.catalog.quotas, config)
         self.rules_version = self.authorizer.version
         """The version of the authorizer's rules, which the cached answers must have."""
         self.checked_version = self.rules_version
@@ -139,6 +142,11 @@ class BrokerState:
         self.topics.decide(acl_record(acl_id, None))
         self.rules_version = self.authorizer.version
         self.turn.tell("acl deleted", acl=printable(str(acl)))
+
+    def set_quotas(self, entity: Entity, values: Mapping[str, float]) -> None:
+        """Replace the quotas of an entity; none removes it."""
+        self.topics.decide(quota_record(entity, values))
+        self.turn.tell("quotas changed", entity=printable(str(entity)))
 
     def topic(self, name: str) -> Topic | None:
         return self.catalog.topics.get(name)

@@ -118,6 +118,14 @@ class Disconnect(msgspec.Struct, frozen=True, gc=False):
 Release = Send | Disconnect
 
 
+class Mute(msgspec.Struct, frozen=True, gc=False):
+    """A client is above its quota: its connection should not be read; or (`muted` False) its time is over. The broker
+    holds back the requests of a muted connection also if it is read."""
+
+    connection: ConnectionId
+    muted: bool
+
+
 class Complaint(msgspec.Struct, frozen=True, gc=False):
     """A line for the server's log that an operator should see."""
 
@@ -152,3 +160,5 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     notices: tuple[Notice, ...] = ()
     log_level: str | None = None
     """The new level of the server's log; None if it stays."""
+    mutes: tuple[Mute, ...] = ()
+    """In order, and after the releases."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from kohort.broker.logs.partition import Appended, Partition
 from kohort.broker.logs.validation import Room
-from kohort.broker.turn import Complaint, HandedOut, Millis, Notice, Release, Turn
+from kohort.broker.turn import Complaint, HandedOut, Millis, Mute, Notice, Release, Turn
 from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.coordinator.events import Record, Reply
 from kohort.storage.protocol import Operation
@@ -42,6 +42,7 @@ class TurnBuilder:
         self._notices: list[Notice] = []
         self.log_level: str | None = None
         """See `Turn.log_level`."""
+        self.mutes: list[Mute] = []
 
     def begin(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
@@ -109,8 +110,10 @@ class TurnBuilder:
             tuple(self.tasks),
             tuple(self._notices),
             self.log_level,
+            tuple(self.mutes),
         )
         self.log_level = None
+        self.mutes.clear()
         self.operations.clear()
         self.tasks.clear()
         self._complaints.clear()

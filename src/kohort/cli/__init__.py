@@ -8,6 +8,7 @@ demo, simulate  one command each
 topics          create, list, describe and delete topics
 certificates    certificates for development
 users           users with SCRAM credentials
+quotas          what clients may use
 stable_offsets  what holds back readers of committed records
 produce         lines to records
 consume         records to lines

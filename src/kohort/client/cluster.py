@@ -13,12 +13,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Self
 
-from kohort.client.admin import acls, configs, explanations, groups, open_transactions, topics, transactions, users
+from kohort.client.admin import (
+    acls,
+    configs,
+    explanations,
+    groups,
+    open_transactions,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 from kohort.client.admin.acls import AclBinding, AclFilter
 from kohort.client.admin.configs import ConfigEntry, ResourceType
 from kohort.client.admin.explanations import GroupExplanation
 from kohort.client.admin.groups import Committed, Committer, GroupDescription, ListedGroup
 from kohort.client.admin.open_transactions import ActiveProducer, OpenTransaction
+from kohort.client.admin.quotas import ClientQuotas
 from kohort.client.admin.transactions import ListedTransaction, TransactionDescription, TransactionFilter
 from kohort.client.admin.users import ScramUser
 from kohort.client.coordination import token_topic
@@ -423,6 +434,19 @@ class Cluster:
         TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
         """
         return transactions.fence_producer(self._router, transactional_id, timeout_ms)
+
+    # -- quotas
+
+    def client_quotas(
+        self, entity: Mapping[str, str | None] | None = None, *, strict: bool = False
+    ) -> list[ClientQuotas]:
+        """The quotas of the entities that have these parts (`user`, `client-id`, `ip`; None is the default), all by
+        default; with `strict`, those that have no other parts. Raises UnsupportedVersion, ServerError."""
+        return quotas.client_quotas(self._router, entity or {}, strict=strict)
+
+    def alter_client_quotas(self, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
+        """Set quotas of one entity; None removes. Raises UnsupportedVersion, ServerError (INVALID_REQUEST)."""
+        quotas.alter(self._router, entity, values)
 
     # -- users
 

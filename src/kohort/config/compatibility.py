@@ -62,6 +62,8 @@ class Deviations(msgspec.Struct, frozen=True):
     """The request that creates a topic is answered with the topic."""
     extensions: bool = True
     """docs/wire-extensions.md, and configs of groups that Kafka lacks."""
+    short_mutes: bool = True
+    """A connection on which a member sends heartbeats is muted for at most a second at a time."""
     soon_again: bool = True
     """Members that wait for partitions are asked to heartbeat sooner than the interval; groups other
     than those of consumers and of Connect do not wait for the initial rebalance delay, and have shorter sessions."""
@@ -74,6 +76,7 @@ OF_NO_GROUP = (
     "early_fetches",
     "instant_topics",
     "extensions",
+    "short_mutes",
     "soon_again",
     "upgrade_advice",
 )

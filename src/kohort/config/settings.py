@@ -446,6 +446,23 @@ class Config:
     )
     acls_max: int = _setting(100_000, "ACLs in all", low=1, high=INT_MAX)
 
+    # -- quotas (docs/quotas.md)
+    quota_window_num: int = _setting(11, "Samples over which the rates of quotas are measured", low=1, high=1_000)
+    quota_window_size_seconds: int = _setting(
+        1,
+        "Time of a sample; also the longest time that a client waits because of its request_percentage",
+        low=1,
+        high=3_600,
+    )
+    controller_quota_window_num: int = _setting(
+        11,
+        "Samples of controller_mutation_rate: its burst is this many, times their time and the rate",
+        low=1,
+        high=1_000,
+    )
+    controller_quota_window_size_seconds: int = _setting(1, "Time of such a sample", low=1, high=3_600)
+    quotas_max: int = _setting(10_000, "Entities that have quotas", low=1, high=INT_MAX)
+
     # -- operation
     log_level: str = _setting("info", "Least severe log lines shown", one_of=("debug", "info", "warning", "error"))
     log_format: str = _setting(

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from kohort.broker.turn import Arrived, ConnectionId, Frame, Release, Send
+from kohort.broker.turn import Arrived, ConnectionId, Frame, Mute, Release, Send
 from kohort.config import Config
 from kohort.server import log, open_files
 from kohort.server.connection import Connection
@@ -186,6 +186,16 @@ class Connections:
         self._in_turn = {}
         self.inflow.shrank(handled)
         self._share_answers(self.outflow.room)
+
+    def mute(self, mutes: Sequence[Mute]) -> None:
+        """Clients above their quotas are not read for a while."""
+        for mute in mutes:
+            connection = self._open.get(mute.connection)
+            if connection is not None and mute.muted:
+                connection.pause_reading("throttled")
+            elif connection is not None:
+                connection.last_active = self.clock()
+                connection.resume_reading("throttled")
 
     # -- the end
 

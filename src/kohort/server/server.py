@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
 from kohort.config import PLAINTEXT, Address, Config, check, listeners_of
 from kohort.server import log
+from kohort.server.arrivals import Arrivals
 from kohort.server.assignor_plugins import serving
 from kohort.server.clock import Clock, SystemClock
 from kohort.server.connection import Connection
@@ -51,6 +53,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._broker: Broker
         self._turns: TurnLoop
+        self._arrivals: Arrivals
         self._connections: Connections
         self._listeners: list[Listener] = []
         self._entrance: Entrance | None = None
@@ -108,6 +111,12 @@ class Server:
                 self.advertised[settings.name] = told
 
     def _connected(self, broker_id: int, listener: str) -> asyncio.Protocol:
+        inside = self._protocol(broker_id, listener)
+        if self._broker.state.catalog.quotas.on_connections:
+            return cast(asyncio.Protocol, self._arrivals.protocol(broker_id, inside))
+        return inside
+
+    def _protocol(self, broker_id: int, listener: str) -> asyncio.Protocol:
         if listener in self._secured and self._entrance is not None:
             return self._entrance.protocol(broker_id, listener)
         return cast(asyncio.Protocol, Connection(self._connections, broker_id, listener))
@@ -135,7 +144,9 @@ class Server:
             random=random.Random(),
             endpoints=self._endpoints(),
             assignors=assignors,
+            stopwatch=time.perf_counter_ns,
         )
+        self._arrivals = Arrivals(self._broker.state.meters, self._clock)
         lease = storage.acquire()
         try:
             self._broker.load()
@@ -154,6 +165,7 @@ class Server:
             clock=self._clock,
             began=lambda: self._connections.turn_began(),
             deliver=lambda releases: self._connections.deliver(releases),
+            mute=lambda mutes: self._connections.mute(mutes),
             hand_out=lambda tasks: self._off_loop.start(tasks),
             failed=self.fail,
         )
@@ -284,6 +296,7 @@ class Server:
         if self._entrance is not None:
             self._entrance.close()
         if hasattr(self, "_connections"):
+            self._arrivals.close()
             self._connections.abort_all()
         if self._storage is not None:
             self._storage.close()

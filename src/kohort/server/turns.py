@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import assert_never
 
 from kohort.broker.ready import COSTLY, OVER, WITHIN
-from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Notice, Release, Turn
+from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Mute, Notice, Release, Turn
 from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnSchedule
 from kohort.coordinator.events import ServerPaused
 from kohort.server import log
@@ -33,8 +33,8 @@ COSTLY_S = 0.002
 
 
 class TurnLoop:
-    """Calls `began` when a turn takes what has arrived, `deliver` with the releases of a durable turn, `hand_out`
-    with its tasks, and `failed` once with what stopped the loop."""
+    """Calls `began` when a turn takes what has arrived, `deliver` with the releases of a durable turn, `mute` with
+    its mutes, `hand_out` with its tasks, and `failed` once with what stopped the loop."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class TurnLoop:
         clock: Clock,
         began: Callable[[], None],
         deliver: Callable[[Sequence[Release]], None],
+        mute: Callable[[Sequence[Mute]], None],
         hand_out: Callable[[Sequence[HandedOut]], None],
         failed: Callable[[Exception], None],
     ) -> None:
@@ -55,6 +56,7 @@ class TurnLoop:
         self._clock = clock
         self._began = began
         self._deliver = deliver
+        self._mute = mute
         self._hand_out = hand_out
         self._failed = failed
         self._told = _BrokerLog()
@@ -177,6 +179,8 @@ class TurnLoop:
         if turn.log_level is not None:
             log.set_level(turn.log_level)
         self._deliver(turn.releases)
+        if turn.mutes:
+            self._mute(turn.mutes)
         if turn.tasks:
             self._hand_out(turn.tasks)
         for complaint in turn.complaints:

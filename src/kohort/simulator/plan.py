@@ -105,6 +105,10 @@ class Plan:
     """Of a producer with a transactional id."""
     task_delays_ms: tuple[Millis, ...] = (1, 1, 30, 400, 3_000)
     """How long the server's work outside of its turns may take."""
+    quotas: dict[str, float] = field(default_factory=dict)
+    """Of every client, from the start."""
+    request_ms: tuple[Millis, ...] = (0,)
+    """How long a request takes by the server's stopwatch. The simulated time does not move."""
 
     def lines(self) -> list[str]:
         """The plan as text."""

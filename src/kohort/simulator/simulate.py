@@ -24,7 +24,7 @@ from kohort.simulator.actors.participant import Participant
 from kohort.simulator.actors.reader import Reader
 from kohort.simulator.actors.sharer import ITEMS, Sharer
 from kohort.simulator.actors.transactor import Transactor
-from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm
+from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm, quotas_request
 from kohort.simulator.checks.classic_checks import running
 from kohort.simulator.checks.holders import Holders
 from kohort.simulator.checks.onlooker import Onlooker
@@ -188,6 +188,8 @@ class Simulation:
         link = setup.connect(self.process.config.broker_id)
         for topic, count in self._topics().items():
             world.after(5, setup.create, link, topic, count)
+        if self.plan.quotas:
+            world.after(5, link.ask, quotas_request(self.plan.quotas), 1, "quotas")
         for member in self.members:
             world.at(20 + member.random.randrange(3_000), member.revive)
         for other in self.others:

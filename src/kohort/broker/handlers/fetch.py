@@ -33,6 +33,7 @@ import msgspec
 from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.logs.partition import Partition
 from kohort.broker.messages import changed
+from kohort.broker.quotas.entities import FETCH
 from kohort.broker.request import ROW_BYTES, InSteps, RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
@@ -139,6 +140,9 @@ def _in_steps(state: BrokerState, wait: FetchWait, at_once: bool) -> Generator[i
 def _reading(state: BrokerState, wait: FetchWait, most_bytes: int) -> _Reading:
     request = wait.request
     limit = max(0, min(request.max_bytes, state.config.fetch_max_bytes, most_bytes))
+    if state.catalog.quotas.on:
+        quota = state.meters.most_at_once(FETCH, wait.context.principal.name, wait.context.client.client_id)
+        limit = limit if quota is None else min(limit, quota)
     left = min(limit, state.turn.fetch_share_bytes)
     leaders = CurrentLeaders(state, wait.context.listener)
     return _Reading(state, request, wait.context, leaders, _fence(state, request), limit, left, left)

@@ -1,7 +1,7 @@
-"""What tools ask about a cluster: DescribeLogDirs, DescribeQuorum, ListConfigResources, and the APIs of features that
-kohort does not have, whose lists are empty: DescribeClientQuotas, ListPartitionReassignments.
+"""What tools ask about a cluster: DescribeLogDirs, DescribeQuorum, ListConfigResources, and the API of a feature that
+kohort does not have, whose list is empty: ListPartitionReassignments.
 
-The answers are those of an Apache Kafka broker without quotas and reassignments.
+The answers are those of an Apache Kafka broker without reassignments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
 from kohort.broker.request import RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from kohort.wire.schemas.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -200,12 +199,6 @@ def _names(state: BrokerState, type: int) -> Iterable[str]:
 
 
 # -- what kohort does not have
-
-
-def describe_client_quotas(
-    state: BrokerState, request: DescribeClientQuotasRequest, context: RequestContext
-) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message=None, entries=())
 
 
 def list_partition_reassignments(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kohort.broker.quotas.mutations import Mutations, mutations_of
 from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import INTERNAL_TOPICS, Topic, check_topic_name
@@ -49,7 +50,8 @@ def metadata(
             topics.append(_known(topic, operations, told))
             yield
     else:
-        create = _Creation(request.allow_auto_topic_creation and state.config.auto_create_topics_enable)
+        may_create = request.allow_auto_topic_creation and state.config.auto_create_topics_enable
+        create = _Creation(may_create, mutations_of(state, context, context.api_version) if may_create else None)
         asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
         topics = []
         for wanted in asked.values():
@@ -113,8 +115,9 @@ def _reason_unknown(name: str) -> ErrorCode:
 class _Creation:
     """Creates the topics of a Metadata request, with the broker's defaults, up to a limit."""
 
-    def __init__(self, is_allowed: bool) -> None:
+    def __init__(self, is_allowed: bool, mutations: Mutations | None) -> None:
         self.is_allowed = is_allowed
+        self._mutations = mutations
         self._partitions = 0
 
     def topic(self, state: BrokerState, name: str) -> ErrorCode:
@@ -125,6 +128,8 @@ class _Creation:
             return ErrorCode.POLICY_VIOLATION
         if self._partitions >= MAX_CREATED_PARTITIONS:
             return ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again and get more of them
+        if self._mutations is not None and self._mutations.is_used_up(config.num_partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._partitions += TOPIC_COUNTS + config.num_partitions
         state.topics.create(name, state.topics.place(config.num_partitions, config.default_replication_factor), {})
         return ErrorCode.NONE if config.deviations.instant_topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

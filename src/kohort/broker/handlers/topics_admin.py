@@ -14,6 +14,7 @@ import msgspec
 
 from kohort.broker.handlers.config_resources import Refused
 from kohort.broker.handlers.configs import described_for_creation
+from kohort.broker.quotas.mutations import Mutations, mutations_of
 from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
@@ -44,6 +45,8 @@ from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 TOPIC_IDS = 6
 """The first version of DeleteTopics that names topics by their ids."""
+STRICT_CREATES, STRICT_DELETES, STRICT_GROWS = 6, 5, 3
+"""The first versions that are refused above controller_mutation_rate (KIP-599)."""
 
 MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
@@ -58,7 +61,7 @@ def create_topics(
 ) -> Generator[int, None, CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
-    created = _Created()
+    created = _Created(mutations_of(state, context, STRICT_CREATES))
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         if results:
             yield ROW_BYTES
@@ -76,6 +79,7 @@ def create_topics(
 class _Created(msgspec.Struct):
     """Counts what a request has created so far."""
 
+    mutations: Mutations | None
     topics: int = 0
     partitions: int = 0
     without_configs: tuple[CreatableTopicConfigs, ...] | None = None
@@ -87,6 +91,8 @@ class _Created(msgspec.Struct):
                 ErrorCode.POLICY_VIOLATION,
                 f"A request creates up to {MAX_CREATED_TOPICS} topics and {MAX_CREATED_PARTITIONS} partitions",
             )
+        if self.mutations is not None:
+            self.mutations.take(partitions)
         self.topics += 1
         self.partitions += partitions
 
@@ -219,22 +225,28 @@ def delete_topics(
         asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
     # All are looked up before any is deleted: a topic that is named twice, by name and by id, is refused.
     times = Counter((yield from rows(asked, partial(_name_of, state))))
+    mutations = mutations_of(state, context, STRICT_DELETES)
     results: list[DeletableTopicResult] = []
     for first in range(0, len(asked), DELETED_TOPICS):
         if results:
             yield DELETED_TOPICS * ROW_BYTES
-        results += _deleted(state, asked[first : first + DELETED_TOPICS], times)
+        results += _deleted(state, asked[first : first + DELETED_TOPICS], times, mutations)
     return DeleteTopicsResponse(responses=tuple(results))
 
 
 def _deleted(
-    state: BrokerState, asked: Sequence[DeleteTopicState], times: Counter[str | DeleteTopicState]
+    state: BrokerState,
+    asked: Sequence[DeleteTopicState],
+    times: Counter[str | DeleteTopicState],
+    mutations: Mutations | None,
 ) -> list[DeletableTopicResult]:
     results = []
     gone = []
     for wanted in asked:
         try:
             topic = _deletable(wanted, _named(state, wanted), times)
+            if mutations is not None:
+                mutations.take(len(topic.partitions))
         except Refused as refused:
             result = DeletableTopicResult(
                 name=wanted.name, topic_id=wanted.topic_id, error_code=refused.error, error_message=refused.message
@@ -279,7 +291,7 @@ def create_partitions(
 ) -> Generator[int, None, CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatePartitionsTopicResult] = []
-    created = _Created()
+    created = _Created(mutations_of(state, context, STRICT_GROWS))
     for name, wanted in {topic.name: topic for topic in request.topics}.items():
         if results:
             yield ROW_BYTES

@@ -1,5 +1,5 @@
 """The content of the metadata log: topics with their ids, leaders and configs, the configs of groups and
-brokers, ACLs, producer ids.
+brokers, ACLs, quotas, producer ids.
 
 `Catalog` is the fold of that log. Only `apply` writes it, live and in the replay. The functions below make the records.
 """
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kohort.broker.quotas.entities import Entity, Quotas
 from kohort.broker.security.acls import Acl, Acls
 from kohort.broker.security.credentials import Credentials
 from kohort.broker.topics.topic_configs import TopicSettings, resolve
@@ -29,6 +30,9 @@ from kohort.wire.schemas.metadata_records import (
     MetadataKey,
     PartitionAssignment,
     ProducerIdsValue,
+    QuotaEntity,
+    QuotaSetting,
+    QuotaValue,
     ScramValue,
     SecretValue,
     TopicValue,
@@ -62,6 +66,7 @@ VALUES: dict[str, type] = {
     "broker": BrokerValue,
     "producer ids": ProducerIdsValue,
     "acl": AclValue,
+    "quota": QuotaValue,
     "scram": ScramValue,
     "secret": SecretValue,
 }
@@ -107,6 +112,7 @@ class Catalog:
         self.next_producer_id = 0
         self.acls = Acls()
         self.credentials = Credentials()
+        self.quotas = Quotas()
         self.partition_count = 0
         self._alike: dict[str, set[str]] = {}
 
@@ -144,6 +150,11 @@ class Catalog:
                 self.acls.put(key.name, _acl(value))
             case None if key.kind == "acl":
                 self.acls.remove(key.name)
+            case QuotaValue():
+                entity = Entity(tuple((part.type, part.name) for part in value.entity))
+                self.quotas.put(entity, {setting.key: setting.value for setting in value.settings})
+            case None if key.kind == "quota":
+                self.quotas.remove(key.name)
             case None if key.kind == "broker":
                 self._configure(key.name, {})
             case None if key.kind == "group":
@@ -283,6 +294,17 @@ def acl_record(acl_id: str, acl: Acl | None) -> Record:
         permission_type=acl.permission,
     )
     return _record("acl", acl_id, value)
+
+
+def quota_record(entity: Entity, values: Mapping[str, float]) -> Record:
+    """No values: the entity has no quotas any more."""
+    if not values:
+        return _record("quota", entity.record_name, None)
+    value = QuotaValue(
+        entity=tuple(QuotaEntity(type=kind, name=name) for kind, name in entity.parts),
+        settings=tuple(QuotaSetting(key=key, value=values[key]) for key in sorted(values)),
+    )
+    return _record("quota", entity.record_name, value)
 
 
 def check_topic_name(name: str) -> str | None:

@@ -5,6 +5,7 @@ commit_metadata    what kohort's Spark source writes into the metadata of its co
 configs            the settings of topics and groups
 explanations       why a group is as it is: the journal that kohort keeps
 groups             list, describe and delete groups; read and write committed offsets
+quotas             list and change what clients may use
 open_transactions  what is open in partitions, and which of it hangs; abort it there
 topics             list, create and delete topics
 users              list, add and delete users with SCRAM credentials

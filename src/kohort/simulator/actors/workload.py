@@ -20,6 +20,7 @@ from kohort.simulator.world.process import Process
 from kohort.simulator.world.world import START_MS, Violation, World
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import encode_request
+from kohort.wire.schemas.alter_client_quotas import AlterClientQuotasRequest, AlteredEntry, EntityData, OpData
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
@@ -206,6 +207,13 @@ def create_request(sizes: Mapping[str, int]) -> CreateTopicsRequest:
         for name, size in sizes.items()
     )
     return CreateTopicsRequest(topics=topics, timeout_ms=1_000)
+
+
+def quotas_request(values: Mapping[str, float]) -> AlterClientQuotasRequest:
+    """Give each client id quotas of its own."""
+    entity = EntityData(entity_type="client-id", entity_name=None)
+    ops = tuple(OpData(key=key, value=value, remove=False) for key, value in values.items())
+    return AlterClientQuotasRequest(entries=(AlteredEntry(entity=(entity,), ops=ops),), validate_only=False)
 
 
 class Producer(Paced):

@@ -269,6 +269,8 @@ class ConsumerChecks:
             head = link.outstanding[0] if link.outstanding and not link.raw else None
             if head is None or head.asked_at >= turn_began:
                 continue  # it arrived during the turn, or the order is unknown
+            if link.muted_until >= self.world.now:
+                continue  # it waits because of a quota
             if not isinstance(head.request, ConsumerGroupHeartbeatRequest) or head.request.group_id not in self.facts:
                 continue
             known = before.get(link.id)

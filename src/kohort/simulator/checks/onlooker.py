@@ -252,9 +252,12 @@ class Onlooker:
         if int.from_bytes(data[:4], "big") != len(frame):
             raise Violation("answers are whole frames", f"{len(frame)} bytes")
         try:
-            return [(link, asked, decoded(asked, frame))]
+            response = decoded(asked, frame)
         except ProtocolError as error:
             raise Violation("answers can be read", f"{asked.request}: {error}") from error
+        if throttle_ms := getattr(response, "throttle_time_ms", 0):
+            link.muted_until = self.world.now + throttle_ms
+        return [(link, asked, response)]
 
     def _check_promise(self, broker: Broker, link: Link, asked: Asked, response: Any, now: Millis) -> None:
         self.transactions.answered(asked, response)
@@ -330,7 +333,7 @@ class Onlooker:
         if broker.next_deadline() is None:
             return  # It stops: parked requests were answered; later ones are not.
         for link in links.values():
-            if link.raw or not link.outstanding:
+            if link.raw or not link.outstanding or link.muted_until >= self.world.now:
                 continue
             head = link.outstanding[0]
             if head.asked_at >= self._turn_began or isinstance(head.request, JoinGroupRequest | SyncGroupRequest):

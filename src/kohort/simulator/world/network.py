@@ -93,6 +93,8 @@ class Link:
         """The client sent bytes that are not a request: answers cannot be matched to requests."""
         self.outstanding: deque[Asked] = deque()
         """Requests that reached the server and are not answered."""
+        self.muted_until: Millis = 0
+        """By the throttle time of the last answer: until then, the server answers nothing."""
         self._travelling: deque[Asked] = deque()
         self._process = process
         self._faults = faults

@@ -73,6 +73,8 @@ class Process:
         self._clock_offset: Millis = 0
         self._last_connection = 0
         self._stop_after_turn = False
+        self._measured_ns = 0
+        self._random_of_quotas = world.random("quotas")
 
     @property
     def up(self) -> bool:
@@ -102,6 +104,7 @@ class Process:
             random=self.world.random(f"broker/{self.lives}"),
             endpoints=[Endpoint("127.0.0.1", PORT + index) for index in range(self._plan.brokers)],
             assignors=ASSIGNORS,
+            stopwatch=self._stopwatch,
         )
         transactions = self.broker.state.transactions
         transactions.settings = msgspec.structs.replace(transactions.settings, first_epoch=self._plan.first_epoch)
@@ -115,6 +118,10 @@ class Process:
         self.observer.started(self.broker, self.links)
         self._schedule.wake()
         self.world.after(LOOK_MS, self._look, self.lives)
+
+    def _stopwatch(self) -> int:
+        self._measured_ns += self._random_of_quotas.choice(self._plan.request_ms) * 1_000_000
+        return self._measured_ns
 
     def crash(self, why: str, down_ms: Millis | None = None) -> None:
         """End the process at once, for `down_ms`; commits that were not durable are lost."""

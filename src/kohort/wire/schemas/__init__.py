@@ -2,6 +2,7 @@
 
 add_offsets_to_txn               AddOffsetsToTxn (API key 25)
 add_partitions_to_txn            AddPartitionsToTxn (API key 24)
+alter_client_quotas              AlterClientQuotas (API key 49)
 alter_configs                    AlterConfigs (API key 33)
 alter_user_scram_credentials     AlterUserScramCredentials (API key 51)
 api_versions                     ApiVersions (API key 18)

@@ -88,6 +88,26 @@ class AclValue:
     permission_type: int = field("int8")
 
 
+@message()
+class QuotaEntity:
+    type: str = field("string")
+    name: str = field("string")
+
+
+@message()
+class QuotaSetting:
+    key: str = field("string")
+    value: float = field("float64")
+
+
+@message(versions="0", flexible="0+")
+class QuotaValue:
+    """Kind "quota", named by the entity: all quotas of the entity. An empty name is the default of its type."""
+
+    entity: tuple[QuotaEntity, ...] = field([QuotaEntity])
+    settings: tuple[QuotaSetting, ...] = field([QuotaSetting])
+
+
 @message(versions="0", flexible="0+")
 class ProducerIdsValue:
     """Kind "producer ids": ids below `next_id` may have been handed out."""

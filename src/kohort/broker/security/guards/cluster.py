@@ -14,6 +14,11 @@ from kohort.broker.request import ROW_BYTES, ROWS
 from kohort.broker.security.guards.ask import Ask, Guard, Narrowed, Refused, Verdict
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import alter_configs, describe_configs, elect_leaders, incremental_alter_configs
+from kohort.wire.schemas.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+)
 from kohort.wire.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -129,6 +134,17 @@ describe_client_quotas: Guard = on_cluster(
     _O.DESCRIBE_CONFIGS,
     lambda request: DescribeClientQuotasResponse(error_code=DENIED, error_message=TEXT, entries=None),
 )
+
+
+def _no_changes_of_quotas(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=tuple(
+            EntryData(error_code=DENIED, error_message=TEXT, entity=entry.entity) for entry in request.entries
+        )
+    )
+
+
+alter_client_quotas: Guard = on_cluster(_O.ALTER_CONFIGS, _no_changes_of_quotas)
 list_config_resources: Guard = on_cluster(
     _O.DESCRIBE_CONFIGS, lambda request: ListConfigResourcesResponse(error_code=DENIED, config_resources=())
 )

@@ -45,6 +45,7 @@ GUARDS: dict[int, Guard] = {
     46: cluster.list_partition_reassignments,
     47: offsets.offset_delete,
     48: cluster.describe_client_quotas,
+    49: cluster.alter_client_quotas,
     50: cluster.describe_user_scram_credentials,
     51: cluster.alter_user_scram_credentials,
     55: cluster.describe_quorum,
