@@ -189,13 +189,13 @@ def test_little_is_kept_of_a_large_request() -> None:
     """What is kept is not counted as a guest's, and there may be a thousand guests."""
     conversation = Conversation(terms())
     client = Client(conversation)
+    large_tag = b"\x01\x63\xa0\xc2\x1e" + b"x" * 500_000
     tracemalloc.start()
     try:
         client.versions("x" * 500_000)
         client.handshake("SCRAM-SHA-512")
         request = frame(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abc"), 2)
         assert request.endswith(b"\0")
-        large_tag = b"\x01\x63\xa0\xc2\x1e" + b"x" * 500_000
         assert isinstance(conversation.take(request[:-1] + large_tag), Send)
         assert tracemalloc.get_traced_memory()[0] < 64_000
     finally:

@@ -45,8 +45,8 @@ from kohort.config.listeners import (
 )
 from kohort.config.memory import share_memory
 from kohort.config.parsing import check_type, parse_value
-from kohort.config.settings import ALIASES, AUTHORIZER, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
-from kohort.config.sources import load
+from kohort.config.settings import AUTHORIZER, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
+from kohort.config.sources import ALIASES, load
 
 __all__ = [
     "ALIASES",

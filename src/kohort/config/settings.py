@@ -494,10 +494,3 @@ def property_name(attribute: str) -> str:
 
 SETTINGS: dict[str, Any] = {property_name(f.name): f for f in fields(Config) if f.metadata}
 """Property name: dataclass field; `metadata` has doc, low, high, one_of."""
-
-ALIASES: dict[str, tuple[str, int]] = {
-    "log.retention.minutes": ("log.retention.ms", 60_000),
-    "log.retention.hours": ("log.retention.ms", 3_600_000),
-    "node.id": ("broker.id", 1),
-}
-"""Other names of a setting, and what their value is multiplied by."""

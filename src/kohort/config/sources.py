@@ -22,8 +22,15 @@ from kohort.config.compatibility import preset
 from kohort.config.listeners import JAAS, PREFIX
 from kohort.config.memory import share_memory
 from kohort.config.parsing import parse_value
-from kohort.config.settings import ALIASES, SETTINGS, Config, ConfigError, property_name
+from kohort.config.settings import SETTINGS, Config, ConfigError, property_name
 from kohort.properties import read_properties
+
+ALIASES: dict[str, tuple[str, int]] = {
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.retention.hours": ("log.retention.ms", 3_600_000),
+    "node.id": ("broker.id", 1),
+}
+"""Other names of a setting, and what their value is multiplied by."""
 
 WITHOUT_EFFECT = r"""
     (alter\.log\.dirs|broker\.heartbeat|broker\.session|client\.quota|compression\.(gzip|lz4|zstd)|controlled\.shutdown
@@ -54,7 +61,7 @@ REFUSED = (
 """Settings of security, which are refused."""
 
 NOT_SETTINGS = (
-    r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|COMPILED|JOBS|PURE|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?"
+    r"KOHORT_(BOOTSTRAP_SERVER|COMMAND_CONFIG|COMPILED|JOBS|OPTIMIZE|PURE|SPARK_DECODER|SERVICE_(HOST|PORT)|PORT)(_.*)?"
 )
 """Environment variables with our prefix that are not settings: those of the commands, and those that Kubernetes sets
 for a service."""
