@@ -11,7 +11,9 @@ SEQUENCES ?= 2000
 DECISIONS ?= 100000
 TEST_PROCESSES ?= 3
 CHECKED := src tests bench examples tools hatch_build.py
-PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
+# Spark's JVMs in tests live shortly: they compile with the quick compiler alone.
+BRIEF_JVM := env SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" SPARK_LAUNCHER_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PYTEST = $(BRIEF_JVM) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
 # Tests with these markers, and slow ones, have targets of their own.
 WITH_TOOLS := kcat or java or go or peers or matrix or bench
 # What computes, and a server as a process: the rest is the same Python, compiled or not.

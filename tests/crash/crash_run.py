@@ -56,7 +56,7 @@ time to succeed with a heartbeat, on a slow machine too. librdkafka can need sec
 that fail with a connection marks the coordinator dead, which closes the next connection (5 s were seen)."""
 HEARD_S = 3 * HEARTBEAT_MS / 1000
 """A server has answered a heartbeat of each member this long after all of them had commits acknowledged."""
-PATIENCE_S = 3 * (SESSION_MS + REBALANCE_MS) / 1000
+PATIENCE_S = 6 * (SESSION_MS + REBALANCE_MS) / 1000
 """The time for groups to become stable. A session and a rebalance are enough, unless clients get hardly any CPU;
 figures say it."""
 SETTINGS = {
