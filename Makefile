@@ -15,6 +15,7 @@ CHECKED := src tests bench examples tools hatch_build.py
 BRIEF_JVM := env SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" SPARK_LAUNCHER_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PYTEST = $(BRIEF_JVM) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
 # Tests with these markers, and slow ones, have targets of their own.
+OTHERS := slow or alone or long or $(WITH_TOOLS)
 WITH_TOOLS := kcat or java or go or peers or matrix or bench
 # What computes, and a server as a process: the rest is the same Python, compiled or not.
 COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker tests/simulator/test_simulator.py tests/server/test_process.py
@@ -22,7 +23,7 @@ COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/stor
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-crash test-hostile fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -52,10 +53,16 @@ check: $(VENV)/.dev ## linter, formatter and types
 	$(BIN)/mypy
 
 test: check ## check, then every quick test that PyPI packages alone can run (TEST_PROCESSES=3)
-	KOHORT_PURE=1 $(PYTEST) -m "not (slow or $(WITH_TOOLS))"
+	KOHORT_PURE=1 $(PYTEST) -m "not ($(OTHERS))"
 
-test-slow: $(VENV)/.dev ## the long ones: crashes, demos, Spark applications, fresh seeds
+test-slow: $(VENV)/.dev ## what takes longer: demos, Spark applications
 	KOHORT_PURE=1 $(PYTEST) -m "slow and not ($(WITH_TOOLS))"
+
+test-alone: $(VENV)/.dev ## some cycles of kill -9 under load, one test at a time
+	KOHORT_PURE=1 $(BIN)/python -m pytest -m alone
+
+test-long: $(VENV)/.dev ## before a release: fresh seeds, the search for seeds that catch planted bugs, Spark under kills; half an hour
+	KOHORT_PURE=1 $(PYTEST) -m long
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…); half an hour
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
@@ -103,7 +110,7 @@ compiled: $(VENV)/.dev ## compile the hot modules with mypyc, for this checkout 
 
 test-compiled: compiled ## properties, oracles, scenarios and a server's process on the compiled modules (needs a C compiler)
 	$(BIN)/python -c 'from kohort import compiled; compiled.in_use or exit(f"not compiled: {compiled.why_pure}")'
-	$(PYTEST) -m "not (slow or $(WITH_TOOLS))" $(COMPILED_TESTS)
+	$(PYTEST) -m "not ($(OTHERS))" $(COMPILED_TESTS)
 
 wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine with KOHORT_COMPILED=1 (needs a C compiler)
 	$(if $(KOHORT_COMPILED),$(call needs,$${CC:-cc}))

@@ -15,23 +15,23 @@ from crash_transactions import GROUPS as COPYING
 from crash_transactions import TransactionRun
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.client
 @pytest.mark.timeout(900)
 @pytest.mark.conformance("R3", "R4")
 def test_cycles_of_kill_9_under_load() -> None:
     directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))  # stays where it fails, longer than pytest's own would
-    run = Run(directory, cycles=12, seed=secrets.randbelow(10**6), rate=3_000)
+    run = Run(directory, cycles=8, seed=secrets.randbelow(10**6), rate=3_000)
     figures = run.run()
     print(run.told())
-    assert figures.kills > 12
-    assert figures.checked > 100
+    assert figures.kills >= 8
+    assert figures.checked > 60
     assert all(figures.kept[str(group["name"])] for group in GROUPS)
     assert figures.acknowledged > 10_000
     shutil.rmtree(directory)
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.client
 @pytest.mark.timeout(900)
 def test_six_cycles_of_kill_9_under_transactions() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SEEDS = Path(__file__).with_name("seeds.txt")
-HEAD = "# A seed that catches each bug; `pytest -m slow tests/mutations --rewrite` writes this."
+HEAD = "# A seed that catches each bug; `pytest -m long tests/mutations --rewrite` writes this."
 SEARCHED = 150
 """So many seeds the simulator tries where none is given."""
 

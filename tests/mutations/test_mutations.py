@@ -1,7 +1,7 @@
 """Known bugs of coordinators, planted one at a time, and what catches each. A suite that lets one live is too weak.
 
 Each bug changes one or two lines, in memory, in a process of its own (a fork of catcher.py). Every catcher that is
-named has to see it: a scenario, a test, or the simulator with the seed that seeds.txt records. `make test-slow`
+named has to see it: a scenario, a test, or the simulator with the seed that seeds.txt records. `make test-long`
 searches new seeds. Without a bug no catcher sees anything. When code moves, the texts here move with it.
 """
 
@@ -389,7 +389,7 @@ def searched(request: pytest.FixtureRequest) -> Iterator[dict[str, int]]:
         record(recorded_seeds() | found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", FOUND_BY_SEEDS)
 def test_the_simulator_finds_it_by_itself(what: str, catchers: Catchers, searched: dict[str, int]) -> None:
@@ -401,5 +401,5 @@ def test_the_simulator_finds_it_by_itself(what: str, catchers: Catchers, searche
 @pytest.mark.timeout(620)
 def test_without_a_bug_nothing_is_seen(catchers: Catchers) -> None:
     """All that any bug is caught by; of the simulator's seeds a few, because its own tests run them too."""
-    seen = catchers.see((), CATCHERS, search=20)
+    seen = catchers.see((), CATCHERS, search=6)
     assert {catcher: what for catcher, what in seen.items() if what is not None} == {}

@@ -60,10 +60,17 @@ SEEN_AS = {
     ),
 }
 """The bug, by its name in tests/mutations, the promises that it may break, and the actors that it needs."""
+LONG = (
+    "a generation is used again after the deletion of its group",
+    "a commit of an older generation is accepted",
+)
+"""Those whose seeds are searched for longest."""
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("what", SEEN_AS)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.long if what in LONG else ()) for what in SEEN_AS]
+)
 def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str) -> None:
     checks, kinds = SEEN_AS[what]
     process = subprocess.run(

@@ -71,6 +71,7 @@ def test_a_fleet_needs_groups() -> None:
         points_of(replace(FLEET, groups=0))
 
 
+@pytest.mark.long
 def test_the_extrapolation_is_near_to_a_run_of_all() -> None:
     """40 groups on four shards, by single shards of a few groups: what is asked and written."""
     fleet = Fleet(40, 5, 10, 0.0, 0.0, {"observe_ms": 10_000})

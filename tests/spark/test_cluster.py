@@ -22,7 +22,7 @@ from kohort.spark.files.arrow import ArrowDirectory
 from kohort.spark.source.checkpoint import finished
 from kohort.testing import KohortServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 PATIENCE_S = 180.0
 INGEST = Path(pipeline.__file__)
@@ -64,6 +64,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalo
         yield cluster
 
 
+@pytest.mark.slow
 def test_a_users_query_reads_and_writes_with_kohort_from_the_zip(
     spark_cluster: StandaloneCluster, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ class Ingest:
         self._cluster.close()
 
 
+@pytest.mark.long
 def test_nothing_is_lost_or_doubled_when_executors_server_and_driver_are_killed(
     spark: Any, spark_cluster: StandaloneCluster, crash_server: CrashServer, tmp_path: Path
 ) -> None:
