@@ -15,8 +15,8 @@ CHECKED := src tests bench examples tools hatch_build.py
 BRIEF_JVM := env SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" SPARK_LAUNCHER_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PYTEST = $(BRIEF_JVM) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
 # Tests with these markers, and slow ones, have targets of their own.
-OTHERS := slow or alone or long or $(WITH_TOOLS)
 WITH_TOOLS := kcat or java or go or peers or matrix or bench
+OTHERS := slow or alone or long or $(WITH_TOOLS)
 # What computes, and a server as a process: the rest is the same Python, compiled or not.
 COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker tests/simulator/test_simulator.py tests/server/test_process.py
 # $(call needs,PROGRAM…): say which of these programs is missing, and stop.

@@ -42,10 +42,13 @@ ALONE = {
 
 TESTS = Path(__file__).parent
 
-# How long an example takes says more about the machine than about the code.
+# How long an example takes says more about the machine than about the code. Examples are the same in each run: a run
+# that fails has met a change. Fresh ones are what `make fuzz` and `make test-long` are for.
 hypothesis.settings.register_profile(
     "kohort",
     deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
 )
 hypothesis.settings.load_profile("kohort")

@@ -372,6 +372,7 @@ def catchers() -> Iterator[Catchers]:
         yield process
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ALL)
 def test_a_planted_bug_is_caught(what: str, catchers: Catchers) -> None:
     """The simulator catches it with the seed that is recorded."""
