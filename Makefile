@@ -116,9 +116,9 @@ wheel: $(VENV)/.dev ## a wheel in dist/: pure Python; compiled for this machine 
 	$(if $(KOHORT_COMPILED),$(call needs,$${CC:-cc}))
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
-test-bench: $(VENV)/.dev ## the instruments of `make bench` (needs gcc; Maven and Java 17, Go for the peers)
+test-bench: $(VENV)/.dev ## the instruments of `make bench`, and without QUICK=yes each comparison, small (needs gcc; Maven and Java 17, Go for the peers)
 	$(call needs,gcc)
-	$(BIN)/python -m pytest -m bench tests/instruments
+	$(BIN)/python -m pytest -m bench $(if $(QUICK),-k "not comparison and not security") tests/instruments
 
 format: $(VENV)/.dev ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format $(CHECKED)
