@@ -55,14 +55,14 @@ check: $(VENV)/.dev ## linter, formatter and types
 test: check ## check, then every quick test that PyPI packages alone can run (TEST_PROCESSES=3)
 	KOHORT_PURE=1 $(PYTEST) -m "not ($(OTHERS))"
 
-test-slow: $(VENV)/.dev ## what takes longer: demos, Spark applications
-	KOHORT_PURE=1 $(PYTEST) -m "slow and not ($(WITH_TOOLS))"
+test-slow: $(VENV)/.dev ## what takes longer: demos, a pipeline that is interrupted
+	KOHORT_PURE=1 $(PYTEST) -m "slow and not long" tests/demo tests/spark
 
 test-alone: $(VENV)/.dev ## some cycles of kill -9 under load, one test at a time
-	KOHORT_PURE=1 $(BIN)/python -m pytest -m alone
+	KOHORT_PURE=1 $(BIN)/python -m pytest -m alone tests/crash
 
-test-long: $(VENV)/.dev ## before a release: fresh seeds, the search for seeds that catch planted bugs, Spark under kills; half an hour
-	KOHORT_PURE=1 $(PYTEST) -m long
+test-long: $(VENV)/.dev ## before a release: fresh seeds, the search for seeds that catch planted bugs, Spark applications and kills; half an hour
+	KOHORT_PURE=1 $(PYTEST) -m long tests/demo tests/mutations tests/simulator tests/spark
 
 test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…); half an hour
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)

@@ -131,7 +131,9 @@ def test_the_demo_runs_to_its_end_and_leaves_nothing(start_demo, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("moment", ["1. A server", "3. Read at the same time", "Spark's session is up"])
+@pytest.mark.parametrize(
+    "moment", ["1. A server", pytest.param("3. Read at the same time", marks=pytest.mark.long), "Spark's session is up"]
+)
 def test_an_interrupted_demo_leaves_nothing(start_demo, tmp_path: Path, moment: str) -> None:
     demo = start_demo()
     demo.wait_for(moment)

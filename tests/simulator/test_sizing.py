@@ -139,6 +139,7 @@ def test_slow_members_hold_up_a_hand_over() -> None:
     assert revoke.paused_ms > quick.paused_ms + 3_000 * revoke.needed_moves
 
 
+@pytest.mark.long
 def test_failures_by_the_hour() -> None:
     calm = Point(members=5, partitions=20, pattern="steady", pushed=False, observe_ms=600_000)
     assert run(calm, 1).paused_ms == 0
@@ -157,6 +158,7 @@ def test_groups_share_the_coordinator_and_nothing_else() -> None:
     assert many.requests > 3 * one.requests
 
 
+@pytest.mark.long
 def test_the_figures_depend_on_the_point_and_the_seed_alone() -> None:
     program = (
         "import dataclasses, json, sys\n"

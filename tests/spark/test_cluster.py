@@ -64,7 +64,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalo
         yield cluster
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_users_query_reads_and_writes_with_kohort_from_the_zip(
     spark_cluster: StandaloneCluster, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_stopped_simulation_raises_stopped(spark: Any) -> None:
     assert simulate(spark, [], seeds=range(1)).num_rows == 0
 
 
+@pytest.mark.long
 def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def kohort(*arguments: str) -> Result:
         return CliRunner().invoke(pipeline.app, ["simulate", *arguments])

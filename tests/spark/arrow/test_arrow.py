@@ -192,6 +192,7 @@ def test_without_numba_the_plain_loop_runs_with_one_warning(
         filler(1, False)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_processes_compile_at_the_same_time(tmp_path: Path) -> None:
     """The first tasks of all executors, with one cache that has nothing in it; and one that is damaged."""

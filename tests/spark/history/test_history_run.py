@@ -53,6 +53,7 @@ def test_an_empty_log_has_a_report(run: Any, tmp_path: Path) -> None:
     assert rows(tmp_path, "commits") == rows(tmp_path, "groups") == []
 
 
+@pytest.mark.long
 def test_a_second_live_run_continues_the_first(
     run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, spark: Any
 ) -> None:

@@ -201,7 +201,7 @@ def counted(directory: Path) -> Counter[tuple[int, int]]:
     return Counter((row["partition"], row["offset"]) for row in found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_killed_driver_writes_no_record_twice_and_loses_none(
     spark: Any, server: KohortServer, cluster: Cluster, tmp_path: Path

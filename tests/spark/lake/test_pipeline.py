@@ -101,6 +101,7 @@ def physical(file: Path) -> tuple[tuple[str, str], ...]:
     return tuple((schema.column(n).name, schema.column(n).physical_type) for n in range(len(schema)))
 
 
+@pytest.mark.long
 def test_small_files_are_merged_by_a_command_and_by_the_run(
     run: Any, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

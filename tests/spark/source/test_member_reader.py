@@ -152,6 +152,7 @@ def test_a_batch_that_takes_too_long_loses_its_partitions_and_is_not_committed(
     assert "the group g has taken the partition away (" in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_300_000_records_and_queries_that_come_and_go(
     run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path
 ) -> None:

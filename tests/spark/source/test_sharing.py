@@ -67,7 +67,7 @@ def until(condition: Callable[[], Any], what: str, *watched: Plain) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_applications_and_a_plain_consumer(spark: Any, tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     total = 0
