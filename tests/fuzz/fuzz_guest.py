@@ -56,7 +56,7 @@ TOKEN = b"\0bob\0builder"
 KEYS = {ApiVersionsRequest: 18, SaslHandshakeRequest: 17, SaslAuthenticateRequest: 36}
 
 
-def _fixed(name: str, credentials: Credentials, plain_users: Any) -> Mechanism:
+def _fixed(name: str, credentials: Credentials, plain_users: Any, tokens: None = None) -> Mechanism:
     return Plain(plain_users, credentials) if name == "PLAIN" else Scram(name, credentials, NONCE)
 
 
