@@ -18,7 +18,7 @@ PYTEST = $(BRIEF_JVM) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgr
 WITH_TOOLS := kcat or java or go or peers or matrix or bench
 OTHERS := slow or alone or long or $(WITH_TOOLS)
 # What computes, and a server as a process: the rest is the same Python, compiled or not.
-COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker/groups tests/broker/logs tests/broker/transactions tests/broker/*.py tests/simulator/test_simulator.py tests/server/test_process.py
+COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker tests/simulator/test_simulator.py tests/server/test_process.py
 # $(call needs,PROGRAM…): say which of these programs is missing, and stop.
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
