@@ -6,6 +6,7 @@ The length of a request is looked at before the request is kept. All requests to
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -55,6 +56,9 @@ class Login:
         self._received = bytearray()
         self._is_busy = False
         """A result is computed, or an answer is delayed: nothing is read meanwhile."""
+        self._asked_at = 0.0
+        """When the present request was taken, in seconds. The delay of a failure counts from here: the time of a
+        computation, which depends on the user's mechanisms, tells nothing about a name."""
         self._is_over = False
         self._transport: asyncio.Transport
 
@@ -96,6 +100,7 @@ class Login:
             frame = bytes(received[LENGTH_BYTES:end])
             del received[:end]
             self._owner.door.holds(-end)
+            self._asked_at = time.monotonic()
             self._react(self._conversation.take(frame))
 
     def eof_received(self) -> bool:
@@ -123,7 +128,8 @@ class Login:
                 self._accepted(result)
             case Close() if result.is_failure:
                 self._busy()
-                asyncio.get_running_loop().call_later(self._owner.delay_s, self._refuse, result)
+                delay = max(self._owner.delay_s - (time.monotonic() - self._asked_at), 0.0)
+                asyncio.get_running_loop().call_later(delay, self._refuse, result)
             case Close():
                 self._refuse(result)
 
