@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -58,7 +58,7 @@ class Issued:
 def authority(name: str = "kohort test authority") -> Issued:
     key = ec.generate_private_key(ec.SECP256R1())
     built = (
-        _builder(name, name, key)
+        _builder(name, name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -69,12 +69,19 @@ def issue(by: Issued, *hosts: str, name: str = "broker", expired: bool = False) 
     """A certificate for these host names and addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = by.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-    builder = _builder(name, str(issuer), key, expired=expired).add_extension(
+    builder = _builder(name, str(issuer), key.public_key(), expired=expired).add_extension(
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
     )
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), False)
     return Issued(builder.sign(by.key, hashes.SHA256()), key)
+
+
+def large_certificate(by: Issued, bits: int) -> str:
+    """A certificate with an RSA key of this size, as PEM. Nobody has its private key."""
+    large = rsa.RSAPublicNumbers(65_537, (1 << (bits - 1)) + 1).public_key()
+    built = _builder("broker", "authority", large).sign(by.key, hashes.SHA256())
+    return built.public_bytes(Encoding.PEM).decode()
 
 
 def written(folder: Path, name: str, content: str | bytes) -> str:
@@ -85,7 +92,7 @@ def written(folder: Path, name: str, content: str | bytes) -> str:
 
 
 def _builder(
-    subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, expired: bool = False
+    subject: str, issuer: str, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, expired: bool = False
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     begin, end = (now - 9 * DAY, now - DAY) if expired else (now - DAY, now + 9 * DAY)
@@ -93,7 +100,7 @@ def _builder(
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)

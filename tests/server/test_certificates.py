@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from edges import Wire, eventually
-from own_certificates import PASSWORD, issue
+from own_certificates import PASSWORD, issue, large_certificate
 from secured import CA, SERVER, client_context, connected, key_file, private, tls_settings
 
 from kohort.config import Config, ConfigError, listeners_of
@@ -133,6 +133,8 @@ def test_certificates_that_are_refused(tmp_path: Path) -> None:
     readable = key_file(tmp_path, SERVER, "readable.pem")
     os.chmod(readable, 0o644)
     os.mkfifo(tmp_path / "fifo")
+    encrypted = issue(CA, *HOSTS).locked_key_pem
+    slow = private(tmp_path, "slow.pem", large_certificate(CA, 8_448) + SERVER.key_pem)
     unprefixed = "can be dynamically updated only per-listener using the listener prefix: [ssl.keystore.location]"
     with KohortServer(**settings_of(tmp_path)) as server:
         address = server.bootstrap_servers_of("EXT")
@@ -146,6 +148,9 @@ def test_certificates_that_are_refused(tmp_path: Path) -> None:
             ((LOCATION, str(tmp_path)), "1", "is no file"),
             ((LOCATION, "/nowhere.pem"), "1", "cannot read /nowhere.pem"),
             ((LOCATION, "\0"), "1", "cannot read"),
+            (("listener.name.ext.ssl.keystore.key", encrypted), "1", "the key is encrypted"),
+            (("listener.name.ext.ssl.keystore.certificate.chain", encrypted), "1", "the key is encrypted"),
+            ((LOCATION, slow), "1", "has 8448 bits; at most 8192"),
             ((LOCATION, other), "", "at default cluster level, broker id must be specified"),
             (("ssl.keystore.location", other), "1", unprefixed),
             (("ssl.keystore.location", other), "", unprefixed),

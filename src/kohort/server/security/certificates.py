@@ -21,6 +21,8 @@ SOON = datetime.timedelta(days=30)
 """A certificate that expires within this time is warned of."""
 MOST_BYTES = 1024 * 1024
 """Of a file or text that a client names."""
+ENCRYPTED = "ENCRYPTED PRIVATE KEY-----"
+"""Behind BEGIN in PEM: the key tells how many iterations decrypt it, which can be minutes of CPU."""
 
 
 class Certificates:
@@ -162,9 +164,14 @@ class Certificates:
 
 
 def _check_text(name: str, text: str) -> None:
-    """The event loop reads a file that a client names: it must be a small one. Raises ConfigError."""
+    """The event loop tries what a client sets, so it must be quick: a small file, and no encrypted key of the client's
+    own. Raises ConfigError."""
     if len(text) > MOST_BYTES:
         raise ConfigError(f"{name} has more than {MOST_BYTES} characters")
+    if ENCRYPTED in text:
+        raise ConfigError(
+            f"{name}: the key is encrypted; set it without a password, or put it into a file of the server"
+        )
     if name.endswith(".location") and text:
         try:
             found = os.stat(os.path.expanduser(text))

@@ -26,6 +26,8 @@ CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required"
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 NO_CERTIFICATE = "none"
 """Passed to OpenSSL for an empty text, which Python would refuse."""
+MOST_BITS = 8192
+"""Of an RSA key. The time of a handshake grows with the third power: 16,384 bits take a second."""
 
 
 class Identity(NamedTuple):
@@ -46,8 +48,12 @@ class ListenerTls:
         self._config = config
         self._settings = listener
         self._stamps = self._now_stamped()
-        self.context = self._made(verify=True)
         chain = _certificates_of(self._chain())
+        if (bits := getattr(chain[0].public_key(), "key_size", 0)) > MOST_BITS:
+            raise ConfigError(
+                f"the key of the listener {self.listener} has {bits} bits; at most {MOST_BITS} are allowed"
+            )
+        self.context = self._made(verify=True)
         self.identity = _identity(chain[0])
         first = min(chain, key=lambda certificate: certificate.not_valid_after_utc)
         self.ends: datetime.datetime = first.not_valid_after_utc
