@@ -16,6 +16,7 @@ from kohort.broker.security.credentials import Credentials
 from kohort.client.security import scram as client_scram
 from kohort.config import Config
 from kohort.security.scram import CODES, Credential, credential, salted_password
+from kohort.server.security import mechanisms
 from kohort.server.security.conversation import FAILED, MOST_FRAMES, Close, Conversation, Done, Hash, Send, Terms
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
@@ -239,6 +240,36 @@ def test_plain_refuses(message: bytes) -> None:
         assert result.is_failure
         told = answer(result)
         assert (told.error_code, told.error_message) == (58, FAILED)
+
+
+@pytest.mark.conformance("AU8")
+@pytest.mark.parametrize("user", ["alice", "carol", "bob", "nobody"])
+def test_plain_hashes_with_every_mechanism_for_every_name(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the time of a refusal does not tell whether a name exists. carol has one mechanism, bob is configured."""
+    credentials = Credentials()
+    credentials.secret = b"s" * 32
+    for name in CODES:
+        credentials.put("alice", CODES[name], stored(name, "wonderland"))
+    credentials.put("carol", CODES["SCRAM-SHA-256"], stored("SCRAM-SHA-256", "christmas"))
+    hashed: list[tuple[str, int]] = []
+
+    def counted(name: str, password: str, salt: bytes, iterations: int) -> bytes:
+        hashed.append((name, iterations))
+        return salted_password(name, password, salt, iterations)
+
+    monkeypatch.setattr(mechanisms, "salted_password", counted)
+    client = begun(credentials=credentials)
+    client.handshake("PLAIN")
+    assert isinstance(client.say(f"\0{user}\0wrong".encode()), Close)
+    assert hashed == [("SCRAM-SHA-256", 4096), ("SCRAM-SHA-512", 4096)]
+
+
+def test_a_user_with_one_mechanism_has_plain_too() -> None:
+    credentials = Credentials()
+    credentials.put("carol", CODES["SCRAM-SHA-512"], stored("SCRAM-SHA-512", "christmas"))
+    client = begun(credentials=credentials)
+    client.handshake("PLAIN")
+    assert isinstance(client.say(b"\0carol\0christmas"), Done)
 
 
 # -- SCRAM

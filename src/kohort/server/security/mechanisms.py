@@ -130,18 +130,23 @@ class Plain:
         return Accepted(user, b"") if fits and known is not None else Refused(WRONG, user)
 
     def _by_credential(self, user: str, password: str) -> HashFirst:
-        """Users of the configuration wait for a hash, too: the time tells nothing about a name."""
-        name = next((name for name in CODES if self._credentials.find(user, CODES[name])), "SCRAM-SHA-512")
-        known, exists = self._credentials.known(user, CODES[name])
+        """Every name waits for the hashes of all mechanisms, one of the configuration too: the time tells nothing."""
+        known = [(name, *self._credentials.known(user, code)) for name, code in CODES.items()]
 
-        def check(salted: bytes) -> Accepted | Refused:
+        def compute() -> list[bytes]:
+            return [salted_password(name, password, one.salt, one.iterations) for name, one, _ in known]
+
+        def check(salted: list[bytes]) -> Accepted | Refused:
             if user in self._users:
                 return self._configured(user, password)
-            given = credential(name, salted, known.salt, known.iterations)
-            fits = hmac.compare_digest(given.stored_key, known.stored_key)
-            return Accepted(user, b"") if fits and exists else Refused(WRONG, user)
+            fits = [
+                hmac.compare_digest(credential(name, key, one.salt, one.iterations).stored_key, one.stored_key)
+                and exists
+                for key, (name, one, exists) in zip(salted, known, strict=True)
+            ]
+            return Accepted(user, b"") if any(fits) else Refused(WRONG, user)
 
-        return HashFirst(lambda: salted_password(name, password, known.salt, known.iterations), check)
+        return HashFirst(compute, check)
 
 
 class OAuthBearer:
