@@ -12,10 +12,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from group import until
 
 from kohort.client import GroupToken, KafkaError, LastingToken, lead
 from kohort.client.cluster import Cluster
 from kohort.client.coordination.token_topic import Overtaken
+from kohort.client.transactions.writer import TransactionalWriter
+from kohort.client.wire.blocking_connection import Connection
+from kohort.client.wire.routing import TRANSACTION
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 
@@ -78,6 +84,31 @@ def test_leaders_of_two_clients_have_tokens_in_order(servers_of_kafka: str, run:
 
     first, second = asyncio.run(story())
     assert first < second
+
+
+def test_a_leader_is_overtaken_while_another_begins(
+    servers_of_kafka: str, cluster: Cluster, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other has asked for its epoch once: it was told to ask again, since the open transaction ends first."""
+    topic = f"{run}tokens"
+    writer_id = f"{topic}-key"
+    commit = TransactionalWriter.commit
+
+    def late(writer: TransactionalWriter) -> None:
+        begin = InitProducerIdRequest(transactional_id=writer_id, transaction_timeout_ms=10_000)
+
+        def ask(connection: Connection) -> int:
+            return connection.request(begin, InitProducerIdResponse).error_code
+
+        assert cluster._router.at_coordinator(writer_id, ask, TRANSACTION) == ErrorCode.CONCURRENT_TRANSACTIONS
+        until(lambda: cluster.describe_transactions([writer_id])[writer_id].state == "CompleteAbort", "the abort")
+        commit(writer)
+
+    monkeypatch.setattr(TransactionalWriter, "commit", late)
+    with pytest.raises(Overtaken):
+        cluster.next_token(topic, "key")
+    monkeypatch.undo()
+    assert cluster.next_token(topic, "key") == 1
 
 
 def test_an_overtaken_leader_gets_no_token(servers_of_kafka: str, cluster: Cluster, run: str) -> None:

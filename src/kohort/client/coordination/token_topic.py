@@ -18,7 +18,7 @@ from kohort.client.admin.topics import create_topic, topics
 from kohort.client.errors import KafkaError, ServerError, TimedOut, check
 from kohort.client.records.fetched_records import next_position, records
 from kohort.client.records.partition_leaders import EARLIEST, LATEST, Fetching, FetchSettings, list_offsets
-from kohort.client.transactions.reactions import FENCED
+from kohort.client.transactions.reactions import ENDED_BY_OTHERS
 from kohort.client.transactions.writer import TransactionalWriter
 from kohort.client.wire.routing import Router
 from kohort.wire.batches import NewRecord
@@ -43,7 +43,7 @@ def next_token(router: Router, topic: str, key: str) -> int:
         writer.produce({place: [NewRecord(key.encode(), str(token).encode(), time.time_ns() // 1_000_000)]})
         writer.commit()
     except KafkaError as error:
-        if error.code in FENCED:
+        if error.code in ENDED_BY_OTHERS:
             raise Overtaken(error.code, f"another process is taking a token of {key!r} in {topic}") from None
         raise
     return token

@@ -13,7 +13,7 @@ from enum import Enum
 from kohort.client.errors import ServerError, check
 from kohort.client.transactions import requests
 from kohort.client.transactions.identity import HIGHEST_VERSIONS, Identity, Prepared
-from kohort.client.transactions.reactions import FENCED
+from kohort.client.transactions.reactions import ENDED_BY_OTHERS
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import TRANSACTION, Router
 from kohort.wire.errors import ErrorCode
@@ -43,7 +43,7 @@ def end_prepared(router: Router, prepared: Prepared, *, committed: bool = True) 
     try:
         ask_to_end(router, prepared, committed=committed)
     except ServerError as error:
-        if error.code in FENCED or error.code == ErrorCode.INVALID_TXN_STATE:
+        if error.code in ENDED_BY_OTHERS:
             return Outcome.OTHERWISE
         if error.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             return Outcome.FORGOTTEN

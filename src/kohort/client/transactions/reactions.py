@@ -28,6 +28,10 @@ class ProducerFenced(ProducerFailed):
 
 FENCED: Set[ErrorCode] = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 
+ENDED_BY_OTHERS: Set[ErrorCode] = FENCED | {ErrorCode.INVALID_TXN_STATE}
+"""The codes of EndTxn after another InitProducerId or a timeout has aborted the transaction. It is INVALID_TXN_STATE as
+long as the next producer does not have its epoch: the abort's own epoch is taken for that of a repeated EndTxn."""
+
 PRODUCE_FAILS: Set[ErrorCode] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
