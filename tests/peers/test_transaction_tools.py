@@ -12,6 +12,7 @@ import java_libraries
 import pytest
 from bench import _kafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from group import until
 from hanging_transaction import WITHOUT_VERIFICATION, leave_hanging
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
 from run_java import java
@@ -70,6 +71,12 @@ def transaction(servers: str, name: str, topic: str, *values: str) -> Iterator[P
     yield producer
 
 
+def wait_until_ended(servers: str, name: str) -> None:
+    """Apache Kafka answers a producer before the transaction's markers are in the partitions."""
+    with Cluster(servers) as cluster:
+        until(lambda: not cluster.describe_transactions([name])[name].open, f"the end of the transaction of {name}")
+
+
 def committed_values(servers: str, topic: str) -> list[bytes | None]:
     """What a reader of committed records gets from partition 0."""
     with Cluster(servers) as cluster:
@@ -106,6 +113,7 @@ def test_an_open_transaction_is_found_and_aborted(kohort: Run, servers: str, top
         assert raised.value.args[0].fatal()  # it is fenced
     with transaction(servers, topic, topic, "c") as producer:
         producer.commit_transaction(30)
+    wait_until_ended(servers, topic)
     assert committed_values(servers, topic) == [b"c"]
 
 
@@ -157,6 +165,7 @@ def test_lists_by_age_and_pattern(kohort: Run, servers: str, topic: str) -> None
         assert found("--pattern", topic) == []  # the whole id has to match
         assert "'[' is no regular expression of RE2" in kohort("transactions", "list", "--pattern", "[", code=2)
         producer.abort_transaction(30)
+        wait_until_ended(servers, name)
         assert found("--open-for", "1ms", "--pattern", f"{topic}.*") == []
         assert found("--pattern", f"{topic}.*") == [name]
 
@@ -182,9 +191,11 @@ def test_kafkas_own_tool(servers: str, topic: str) -> None:
         _, active = tool("describe-producers", *at)
         assert (active[0], active[-1]) == (producer_id, "0")
         producer.commit_transaction(30)
+        wait_until_ended(servers, topic)
         assert tool("describe-producers", *at)[1][-1] == "None"
     with transaction(servers, topic, topic, "c"):
         tool("forceTerminateTransaction", "--transactionalId", topic)
+        wait_until_ended(servers, topic)
         assert [row[-1] for row in tool("list") if row[0] == topic] == ["Empty"]
     assert committed_values(servers, topic) == [b"a", b"b"]
     producer_id = str(leave_hanging(servers, f"{topic}.late", topic, [b"lost"]))
