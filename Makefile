@@ -21,6 +21,8 @@ OTHERS := slow or alone or long or $(WITH_TOOLS)
 COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker tests/simulator/test_simulator.py tests/server/test_process.py
 # $(call needs,PROGRAM…): say which of these programs is missing, and stop.
 needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ needs $$tool, which is not on the path"; exit 1; }; done
+# Tests start hundreds of processes; each one would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
 .PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
