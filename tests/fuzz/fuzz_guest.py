@@ -232,10 +232,13 @@ class GuestFuzz(Stream[tuple[bytes, list[bytes]]]):
             raise Find(self.kind, "dialogue", data, f"{peak} bytes for {len(data)}, {kept} kept")
 
     def _check_time(self, data: bytes, pieces: list[bytes]) -> None:
-        """The shortest of several, because the machine does something else too."""
-        took = min(_took_s(partial(exercised, data, pieces)) for _ in range(5)) / slowness()
-        if took > LIMIT_S * max(len(data) / LARGE, 1):
-            raise Find(self.kind, "dialogue", data, f"took {took * 1000:.1f} ms")
+        """The shortest of several: the machine does something else too, also while it measures its own slowness."""
+        took = float("inf")
+        for _ in range(4):
+            took = min(took, min(_took_s(partial(exercised, data, pieces)) for _ in range(5)) / slowness())
+            if took <= LIMIT_S * max(len(data) / LARGE, 1):
+                return
+        raise Find(self.kind, "dialogue", data, f"took {took * 1000:.1f} ms")
 
     def dialogue(self) -> Pen:
         """What gets a client in."""
