@@ -29,8 +29,9 @@ def test_users_of_a_running_server() -> None:
         assert "SCRAM-SHA-256,SCRAM-SHA-512" in listed
         document = json.loads(users("list", "--output", "json", **where))
         assert document == [{"user": "alice", "iterations": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}}]
-        assert users("delete", "alice", **where) == ""
-        assert "does not exist" in users("delete", "alice", code=1, **where)
+        assert "add --yes" in users("delete", "alice", code=2, **where)
+        assert users("delete", "alice", "--yes", **where) == ""
+        assert "does not exist" in users("delete", "alice", "-y", code=1, **where)
 
 
 def test_the_first_user_of_a_stopped_directory(tmp_path: Path) -> None:
@@ -44,8 +45,8 @@ def test_the_first_user_of_a_stopped_directory(tmp_path: Path) -> None:
         security |= {"sasl.username": "alice", "sasl.password": "wonderland"}
         with Cluster(server.bootstrap_servers, security=security, api_timeout_ms=5_000) as cluster:
             assert len(cluster.nodes()) == 1
-    users("delete", "alice", "--data-dir", str(data))
-    assert "does not exist" in users("delete", "alice", "--data-dir", str(data), code=1)
+    users("delete", "alice", "--yes", "--data-dir", str(data))
+    assert "does not exist" in users("delete", "alice", "--yes", "--data-dir", str(data), code=1)
 
 
 def test_passwords_are_no_arguments(tmp_path: Path) -> None:

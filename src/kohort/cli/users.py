@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kohort.cli.confirmation import confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, connected, fail
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import Format, Output, name, print_document, print_table
@@ -69,11 +70,16 @@ def add(
 def delete(
     user: UserName,
     mechanism: Mechanism = "SCRAM-SHA-512",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     data_dir: DataDir = None,
     config: ConfigFile = None,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Delete a user's credential of a mechanism. Connections that are open stay open."""
+    """Delete a user's credential of a mechanism. Asks first; without a terminal it needs --yes.
+
+    Connections that are open stay open.
+    """
+    confirm(f"Delete the {mechanism} credential of {user}?", yes=yes, declined="nothing was deleted")
     _alter(users.deletion(user, mechanism), data_dir, config, where)
 
 
