@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from edges import Edge, Wire, eventually
@@ -181,3 +182,29 @@ def test_a_server_stops_while_connections_wait() -> None:
         with Wire(server.bootstrap_servers) as again:
             again.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
             assert again.recv(4)
+
+
+def test_a_listener_that_goes_down_while_clients_connect_leaves_no_connection(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(brokers=2)
+    host, _, port = edge.bootstrap_servers.split(",")[0].rpartition(":")
+    over = threading.Event()
+
+    def connect() -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                socket.create_connection((host, int(port)), 1).close()
+
+    clients = [threading.Thread(target=connect) for _ in range(2)]
+    for client in clients:
+        client.start()
+    try:
+        for _ in range(5):
+            edge.stop_broker(1)
+            assert not edge.connections.of_broker(1)
+            edge.start_broker(1)
+    finally:
+        over.set()
+        for client in clients:
+            client.join()
+    eventually(lambda: not len(edge.connections) and not edge.connections._arriving)
+    assert not any(edge.connections._of_listener.values())

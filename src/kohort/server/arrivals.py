@@ -21,7 +21,7 @@ from kohort.server.clock import Clock
 from kohort.server.connections import Connections
 
 BACKLOG = 1024
-MOST_AT_ONCE = 100
+MOST_AT_ONCE = 50
 """Connections that a listener accepts before other events of the loop are handled."""
 MOST_HELD = 1_000
 """Connections that are held. Further ones are closed at once."""
@@ -116,6 +116,12 @@ class Acceptor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
 
+    @property
+    def is_busy(self) -> bool:
+        """Connections that were accepted are not open yet. They are not cancelled, because uvloop would not tell their
+        protocols."""
+        return bool(self._tasks)
+
     def start(self, sockets: Sequence[socket.socket]) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
@@ -128,8 +134,6 @@ class Acceptor:
         self._sockets = ()
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
         if self._waiting is not None:
             self._waiting[0].close()
             self._waiting = None
@@ -207,7 +211,13 @@ class Acceptor:
         self._owner.connections.arriving(self._listener, 1)
         task = self._loop.create_task(self._connect(accepted))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda task: self._begun(accepted, task))
+
+    def _begun(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._owner.connections.arriving(self._listener, -1)
+        if task.cancelled():
+            accepted.close()
 
     async def _connect(self, accepted: socket.socket) -> None:
         loop = self._loop
@@ -217,8 +227,6 @@ class Acceptor:
             accepted.close()
         except Exception as error:
             loop.call_exception_handler({"message": "a connection cannot begin", "exception": error})
-        finally:
-            self._owner.connections.arriving(self._listener, -1)
 
 
 def _has_gone(accepted: socket.socket) -> bool:

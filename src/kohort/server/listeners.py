@@ -93,6 +93,11 @@ class Listener:
         self._acceptor.start(self._sockets)
         self._is_up = True
 
+    @property
+    def is_busy(self) -> bool:
+        """See `Acceptor.is_busy`."""
+        return self._acceptor is not None and self._acceptor.is_busy
+
     def down(self) -> None:
         """Stop listening; the addresses stay reserved."""
         self.close()

@@ -213,10 +213,11 @@ class Server:
             raise ValueError(f"no other broker can take over from broker {broker_id}")
         for listener in self._of_broker(broker_id):
             listener.down()
-        for connection in self._connections.of_broker(broker_id):
-            connection.abort()
         # The end of a connection reaches the broker in a turn. The caller wants all connections gone.
-        while self._connections.of_broker(broker_id):
+        listeners = self._of_broker(broker_id)
+        while (opened := self._connections.of_broker(broker_id)) or any(listener.is_busy for listener in listeners):
+            for connection in opened:
+                connection.abort()
             await asyncio.sleep(0)
         if failover:
             await self._turns.control(BrokerPresence(broker_id, present=False))
