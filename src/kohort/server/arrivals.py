@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from kohort.broker.quotas.meters import Meters
+from kohort.server import open_files
 from kohort.server.clock import Clock
 from kohort.server.connections import Connections
 
@@ -24,7 +25,7 @@ BACKLOG = 1024
 MOST_AT_ONCE = 50
 """Connections that a listener accepts before other events of the loop are handled."""
 MOST_HELD = 1_000
-"""Connections that are held. Further ones are closed at once."""
+"""Connections that are held. Further ones are closed at once, as are those that get one of the last open files."""
 LOOK_S = 0.25
 """A listener that waits for a place looks so often, because `max.connections` may be raised."""
 PAUSE_S = 1.0
@@ -68,7 +69,7 @@ class Arrivals:
         for place, _ in self.connections.rates_of(broker_id, listener):
             self._meters.not_arrived(broker_id, place, now)
         self.log.info("connection refused", peer=host, reason="its address is above connection_creation_rate")
-        if len(self._held) >= MOST_HELD:
+        if len(self._held) >= MOST_HELD or open_files.refusal(accepted.fileno()):
             accepted.close()
         else:
             self._held[accepted] = asyncio.get_running_loop().call_later(held_ms / 1000, self._drop, accepted)
