@@ -158,7 +158,7 @@ class Owner:
     delay_s = 0.0
 
     def __init__(self, clock: Clock) -> None:
-        self.door = Door(lambda host, broker: "", lambda host: None, cast(LimitedLog, Silence()))
+        self.door = Door(lambda host, broker, listener: "", lambda host, listener: None, cast(LimitedLog, Silence()))
         self._clock = clock
 
     def hash(self, compute: Callable[[], Any], then: Callable[[Any], None]) -> None:

@@ -23,6 +23,15 @@ public class SecuredClient {
       all.putAll(Map.of("ssl.keystore.type", "PEM", "ssl.keystore.location", o.get("own").asText()));
       return all;
     }
+    if (mechanism.equals("OAUTHBEARER")) {
+      String url = o.get("token_url").asText();
+      System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url);
+      all.putAll(Map.of("sasl.mechanism", mechanism, "sasl.oauthbearer.token.endpoint.url", url,
+          "sasl.login.callback.handler.class", MODULES + "oauthbearer.OAuthBearerLoginCallbackHandler",
+          "sasl.jaas.config", MODULES + "oauthbearer.OAuthBearerLoginModule required clientId=\"" + o.get("user").asText()
+              + "\" clientSecret=\"" + o.get("password").asText() + "\" scope=\"kafka\";"));
+      return all;
+    }
     String module = MODULES + (mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule");
     all.putAll(Map.of("sasl.mechanism", mechanism, "sasl.jaas.config", module + " required username=\""
         + o.get("user").asText() + "\" password=\"" + o.get("password").asText() + "\";"));

@@ -7,7 +7,9 @@ import subprocess
 import pytest
 from run_java import java
 
+from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -44,3 +46,17 @@ def test_commits_fenced_by_ownership(classpath: str) -> None:
     with KohortServer(**settings) as fencing:
         out = java(classpath, "FencedCommits", fencing.bootstrap_servers, timeout=120)
     assert out.count("ok ") == 2, out
+
+
+@pytest.mark.conformance("Q3")
+def test_throttling_is_visible_in_the_clients_metrics(classpath: str, server: KohortServer) -> None:
+    with Cluster(server.bootstrap_servers) as cluster:
+        cluster.create_topic("throttled", 1)
+        for _ in range(4):
+            cluster.produce("throttled", 0, [NewRecord(None, b"x" * 6_000, 0)])
+        cluster.alter_client_quotas({"client-id": "greedy"}, {"producer_byte_rate": 1_000, "consumer_byte_rate": 1_000})
+    out = java(classpath, "Throttled", server.bootstrap_servers, "greedy", "throttled")
+    throttled_ms = {name: float(value) for name, value in map(str.split, out.splitlines())}
+    assert 100 < throttled_ms["fetch"] < 10_000
+    assert 20_000 < throttled_ms["max"] < 45_000, "40 kB are 40 s of the quota, and ten may come at once"
+    assert throttled_ms["avg"] > 1_000, "over the answers to all of its requests"

@@ -10,6 +10,7 @@ from typing import Any
 
 import java_libraries
 import pytest
+import quota_commands
 from bench import _kafka
 from matrix_stage import VERSIONS
 from run_java import java
@@ -30,6 +31,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 VERSIONS[CONFIGS] = re.findall("<version>(4.+)</version>", (_kafka.JAVA / "pom.xml").read_text())[0]
 """It comes with Kafka's server, not with its clients."""
 Tool = Callable[..., str]
+Properties = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +43,31 @@ def server() -> Iterator[KohortServer]:
 
 
 @pytest.fixture
-def tool(server: KohortServer, tmp_path: Path) -> Tool:
-    """Runs a program as a user; its output."""
-    class_paths = {ACLS: java_libraries.clients, CONFIGS: java_libraries.kafka}
+def properties(server: KohortServer, tmp_path: Path) -> Properties:
+    """Writes the file of a user's settings."""
 
-    def run(program: str, *arguments: str, user: str = "root") -> str:
+    def write(user: str) -> str:
         file = tmp_path / f"{user}.properties"
-        properties = {
+        settings = {
             "security.protocol": "SASL_SSL",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": server.client_config(user=user)["ssl.ca.location"],
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.jaas.config": f'{SCRAM} username="{user}" password="{USERS[user]}";',
         }
-        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        at = ("--bootstrap-server", server.bootstrap_servers, "--command-config", str(file))
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return str(file)
+
+    return write
+
+
+@pytest.fixture
+def tool(server: KohortServer, properties: Properties) -> Tool:
+    """Runs a program as a user; its output."""
+    class_paths = {ACLS: java_libraries.clients, CONFIGS: java_libraries.kafka}
+
+    def run(program: str, *arguments: str, user: str = "root") -> str:
+        at = ("--bootstrap-server", server.bootstrap_servers, "--command-config", properties(user))
         return java(class_paths[program](), PROGRAMS[program], *at, *arguments)
 
     return run
@@ -112,3 +124,12 @@ def test_kafka_configs(server: KohortServer, tool: Tool) -> None:
     assert "SCRAM-SHA-512=iterations=8192" in tool(CONFIGS, "--describe", *of_carol)
     tool(CONFIGS, "--alter", "--delete-config", "SCRAM-SHA-512", *of_carol)
     assert not may_enter("first")
+
+
+@pytest.mark.conformance("Q1", "Q7")
+@pytest.mark.program(
+    CONFIGS, "sets, describes and deletes quotas over SASL_SSL, and prints what it prints at Apache Kafka, errors too"
+)
+def test_kafka_configs_of_quotas(server: KohortServer, properties: Properties) -> None:
+    at = ("--bootstrap-server", server.bootstrap_servers, "--command-config", properties("root"))
+    assert quota_commands.run(*at) == quota_commands.RECORDED.read_text(encoding="utf-8")

@@ -45,6 +45,7 @@ FEATURES: dict[str, dict[str, features.Feature]] = {
         "PLAIN": security.enters_with("PLAIN"),
         "SCRAM-256": security.enters_with("SCRAM-SHA-256"),
         "SCRAM-512": security.enters_with("SCRAM-SHA-512"),
+        "OAUTHBEARER": security.enters_with("OAUTHBEARER"),
         "mTLS": security.enters_with(""),
         "wrong password": security.has_a_wrong_password,
         "wrong host": security.finds_another_host,

@@ -40,9 +40,10 @@ MEANINGS = {
     "offsets as they were, a commit shows both.",
     "read_committed": "A consumer reads what is committed: nothing of aborted transactions, and nothing behind an open "
     "one until that has ended.",
-    "PLAIN … mTLS": "Over TLS, with a password (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) or a client's certificate: a "
-    "record is produced, and read in a group.",
-    "wrong password": "Of each mechanism: the client says that it failed, and produces nothing.",
+    "PLAIN … mTLS": "Over TLS, with a password (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512), a signed token (OAUTHBEARER, "
+    "which Java and librdkafka get from an issuer) or a client's certificate: a record is produced, and read in a "
+    "group.",
+    "wrong password": "Of each mechanism with passwords: the client says that it failed, and produces nothing.",
     "wrong host": "The server's certificate is for another host: the client refuses it.",
     "expired": "The server's certificate has expired: the client refuses it.",
     "revoked": "The ACL that lets a producer write is deleted while it is open: its next record is refused, with the "

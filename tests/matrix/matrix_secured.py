@@ -5,10 +5,13 @@ A client's user has its name, so the server tells whose session was renewed.
 
 from __future__ import annotations
 
+import base64
+import json
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,12 @@ from kohort.config import AUTHORIZER
 from kohort.server.security.conversation import Done, Result
 from kohort.server.security.session import Session
 from kohort.testing import KohortServer
+from kohort.testing.secured import BEARER, Bearer
 
 PASSWORD = "wonder,land=1"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those with passwords."""
+TOKEN_S = 300
 LISTENERS = {"ADMIN": "PLAINTEXT", "TLS": "SSL", "SASL": "SASL_SSL", "OTHER": "SASL_SSL", "PAST": "SASL_SSL"}
 LISTENERS["BRIEF"] = "SASL_SSL"
 BRIEF_MS = 4_000
@@ -50,8 +56,11 @@ class SecuredServer:
                 return
             self._folder = tempfile.TemporaryDirectory()
             self.files = _files(Path(self._folder.name))
+            self._bearer = Bearer(Path(self._folder.name))
+            self._issuer = _issuer(self.token)
             all_rights = [*self._clients, "ANONYMOUS", "CN=alice"]
-            settings = _settings(self.files) | {"super_users": ";".join(f"User:{name}" for name in all_rights)}
+            settings = _settings(self.files) | self._bearer.settings
+            settings |= {"super_users": ";".join(f"User:{name}" for name in all_rights)}
             self._server = KohortServer(**settings).start()
             with self.admin() as admin:
                 for user in (*self._clients, *map(limited, self._clients)):
@@ -68,8 +77,18 @@ class SecuredServer:
         """A connection without authentication, which may do everything."""
         return Cluster(self.at("ADMIN"))
 
+    def token(self, user: str) -> str:
+        return self._bearer.token(user, TOKEN_S)
+
+    @property
+    def token_url(self) -> str:
+        """Gives a token to a client with its user and password (OAuth's client credentials)."""
+        return f"http://127.0.0.1:{self._issuer.server_port}/token"
+
     def close(self) -> None:
         if self._server is not None:
+            self._issuer.shutdown()
+            self._issuer.server_close()
             Session._react = self._react  # type: ignore[method-assign]
             self._server.stop()
             self._folder.cleanup()
@@ -83,6 +102,26 @@ class SecuredServer:
             react(session, connection, result)
 
         return noted
+
+
+def _issuer(token: Callable[[str], str]) -> ThreadingHTTPServer:
+    class Issuer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            user, _, password = base64.b64decode(self.headers["Authorization"].split()[1]).decode().partition(":")
+            given = {"access_token": token(user), "token_type": "Bearer", "expires_in": TOKEN_S}
+            body = json.dumps(given if password == PASSWORD else {"error": "invalid_client"}).encode()
+            self.send_response(200 if password == PASSWORD else 401)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
+    threading.Thread(target=server.serve_forever, name="issuer", daemon=True).start()
+    return server
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -110,6 +149,7 @@ def _settings(files: Mapping[str, str]) -> dict[str, Any]:
         "listener.name.past.ssl.keystore.location": files["past"],
         "listener.name.tls.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.sasl.sasl.enabled.mechanisms": ",".join((*MECHANISMS, BEARER)),
         "listener.name.brief.connections.max.reauth.ms": str(BRIEF_MS),
         "authorizer_class_name": AUTHORIZER,
         "group_initial_rebalance_delay_ms": 0,

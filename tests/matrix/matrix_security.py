@@ -16,6 +16,7 @@ from matrix_secured import MECHANISMS, PASSWORD, limited
 from matrix_stage import Stage
 
 from kohort.client.admin.acls import ALLOW, LITERAL, OPERATIONS, RESOURCES, AclBinding, AclFilter
+from kohort.testing.secured import BEARER
 
 Feature = Callable[[Stage], None]
 REFUSAL = re.compile("^send: .*authori[sz]", re.IGNORECASE)
@@ -37,6 +38,8 @@ def _enter(stage: Stage, case: str, listener: str = "SASL", mechanism: str = MEC
         "password": PASSWORD,
         "ca": server.files["ca"],
         "own": "" if mechanism else server.files["alice"],
+        "token": server.token(stage.client) if mechanism == BEARER else "",
+        "token_url": server.token_url,
         "patience_s": PATIENCE_S,
     }
     stage.driver.ask("enter", name=topic, topic=topic, value="hello", **settings | fields)

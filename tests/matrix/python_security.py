@@ -23,6 +23,10 @@ class Case:
     password: str
     ca: str
     own: str
+    token: str
+    """For OAUTHBEARER."""
+    token_url: str
+    """An issuer, which gives a token for user and password."""
     patience_s: float
 
     @property
@@ -78,6 +82,16 @@ def _librdkafka(case: Case) -> dict[str, Any]:
         "topic.metadata.refresh.interval.ms": 1_000,
         "log_level": 0,
     }
+    if case.token:
+        at = "sasl.oauthbearer."
+        return settings | {
+            "sasl.mechanism": case.mechanism,
+            f"{at}method": "oidc",
+            f"{at}token.endpoint.url": case.token_url,
+            f"{at}client.id": case.user,
+            f"{at}client.secret": case.password,
+            f"{at}scope": "kafka",
+        }
     if case.mechanism:
         sasl = {"sasl.mechanism": case.mechanism, "sasl.username": case.user, "sasl.password": case.password}
         return settings | sasl
@@ -112,6 +126,14 @@ def _kafka_python(case: Case) -> dict[str, Any]:
         "ssl_cafile": case.ca,
         "metadata_max_age_ms": 1_000,
     }
+    if case.token:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        class Provider(AbstractTokenProvider):
+            def token(self) -> str:
+                return case.token
+
+        return settings | {"sasl_mechanism": case.mechanism, "sasl_oauth_token_provider": Provider()}
     if case.mechanism:
         return settings | _sasl(case)
     return settings | {"ssl_certfile": case.own, "ssl_keyfile": case.own}
@@ -165,4 +187,12 @@ def _aiokafka(case: Case) -> dict[str, Any]:
     context = create_ssl_context(cafile=case.ca, **own)
     context.check_hostname = True
     settings = {"bootstrap_servers": case.bootstrap, "security_protocol": case.protocol, "ssl_context": context}
+    if case.token:
+        from aiokafka.abc import AbstractTokenProvider
+
+        class Provider(AbstractTokenProvider):
+            async def token(self) -> str:
+                return case.token
+
+        return settings | {"sasl_mechanism": case.mechanism, "sasl_oauth_token_provider": Provider()}
     return settings | _sasl(case) if case.mechanism else settings

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from echo_broker import EchoBroker
@@ -85,6 +87,23 @@ class Edge(KohortServer):
     @property
     def connections(self) -> Any:
         return self._running._connections
+
+    @property
+    def listeners_of_server(self) -> Any:
+        return self._running._listeners
+
+    def call(self, function: Callable[[], object]) -> None:
+        """In the event loop, which does nothing else meanwhile."""
+
+        async def called() -> None:
+            function()
+
+        asyncio.run_coroutine_threadsafe(called(), self._loop).result(10)
+
+    def change(self, **settings: Any) -> None:
+        """Settings of the running server."""
+        config = replace(self._running.config, **settings)
+        self.connections._config_of = lambda broker_id: config
 
     def hold_commits_in_a_thread(self) -> None:
         """From now on the (slow) storage commits in the writer thread, as SQLite does."""

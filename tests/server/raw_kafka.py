@@ -13,7 +13,9 @@ from kohort.wire.codec import decode, encode_request, is_flexible
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kohort.wire.schemas.alter_client_quotas import AlterClientQuotasRequest
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.fetch import FetchRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
@@ -28,7 +30,9 @@ from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 VERSIONS: dict[type, int] = {
     AddPartitionsToTxnRequest: 4,
+    AlterClientQuotasRequest: 1,
     CreateTopicsRequest: 7,
+    DescribeClientQuotasRequest: 1,
     DescribeGroupsRequest: 4,
     FetchRequest: 12,
     FindCoordinatorRequest: 4,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import struct
 import threading
@@ -206,23 +205,6 @@ def test_requests_that_arrive_during_a_sync_are_one_turn(edge_of: Callable[..., 
         assert first.pull() == b"write"
         assert [second.pull() for _ in range(20)] == [b"write"] * 20
         assert storage.sizes == [1, 20]
-
-
-@pytest.mark.parametrize(("setting", "most"), [("max.connections", 2), ("max.connections.per.ip", 1)])
-def test_connections_are_limited(
-    edge_of: Callable[..., Edge], caplog: pytest.LogCaptureFixture, setting: str, most: int
-) -> None:
-    edge = edge_of(**{setting.replace(".", "_"): most})
-    with caplog.at_level(logging.INFO, "kohort"), ExitStack() as stack:
-        allowed = [stack.enter_context(edge.wire()) for _ in range(most)]
-        assert [wire.ask(b"1") for wire in allowed] == [[b"1"]] * most
-        with edge.wire() as refused:
-            assert refused.is_closed
-        assert allowed[0].ask(b"1") == [b"1"]
-    assert any("connection refused" in line and setting in line for line in caplog.messages)
-    eventually(lambda: len(edge.connections) == 0)
-    with edge.wire() as again:
-        assert again.ask(b"again") == [b"again"]
 
 
 def test_idle_connections_are_closed(edge_of: Callable[..., Edge]) -> None:

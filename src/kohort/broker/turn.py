@@ -141,6 +141,9 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
     """Names and values of the log line."""
+    level: Literal["debug", "info"] = "info"
+    is_limited: bool = True
+    """The log limits the lines of this name. False for lines whose number is limited already."""
 
 
 class HandedOut(msgspec.Struct, frozen=True, gc=False):

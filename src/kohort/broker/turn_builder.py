@@ -7,6 +7,7 @@ earlier are collected too. The broker releases them when the handler has returne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from kohort.broker.logs.partition import Appended, Partition
 from kohort.broker.logs.validation import Room
@@ -101,6 +102,10 @@ class TurnBuilder:
     def tell(self, what: str, **values: str | int) -> None:
         """Add a line to the server's log, at info, when the turn is durable. Empty values are left out."""
         self._notices.append(Notice(what, tuple((name, value) for name, value in values.items() if value != "")))
+
+    def tell_of_decision(self, level: Literal["debug", "info"], what: str, **values: str | int) -> None:
+        """As `tell`, for the audit, which limits its lines itself."""
+        self._notices.append(Notice(what, tuple(values.items()), level, is_limited=False))
 
     def take(self, releases: tuple[Release, ...]) -> Turn:
         turn = Turn(

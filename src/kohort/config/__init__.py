@@ -4,12 +4,14 @@ An attribute's property name is the attribute with dots for underscores: `group_
 `group.initial.rebalance.delay.ms`.
 
 settings       the table: name, default, meaning, bounds
+declaration    how a setting is declared, and the error of a bad one
 compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
 memory         the limits that follow from memory.max.bytes
 checks         what must hold between several settings
 parsing        one setting: its text to its value, its bounds
 dynamic        settings that change at run time
 addresses      addresses of listeners
+hosts          limits of single addresses
 listeners      listeners: names, protocols, addresses
 bearer         OAUTHBEARER of a listener: how tokens are verified
 sources        settings from text: files, environment, flags
@@ -26,13 +28,16 @@ from kohort.config.checks import (
     OF_PACKAGES,
     assignor_names,
     check,
+    check_per_ip,
     consumer_bounds,
     is_everybody_anonymous,
     super_users_of,
     with_values,
 )
 from kohort.config.compatibility import KAFKA, Deviations, preset
+from kohort.config.declaration import INT_MAX, LONG_MAX, ConfigError
 from kohort.config.dynamic import DYNAMIC, DYNAMIC_OF_LISTENERS, of_dynamic_listener, with_dynamic
+from kohort.config.hosts import names_of, per_host, with_addresses
 from kohort.config.listeners import (
     BEARER,
     OF_LISTENERS,
@@ -45,7 +50,7 @@ from kohort.config.listeners import (
 )
 from kohort.config.memory import share_memory
 from kohort.config.parsing import check_type, parse_value
-from kohort.config.settings import AUTHORIZER, INT_MAX, LONG_MAX, SETTINGS, Config, ConfigError, property_name
+from kohort.config.settings import AUTHORIZER, SETTINGS, Config, property_name
 from kohort.config.sources import ALIASES, load
 
 __all__ = [
@@ -76,14 +81,17 @@ __all__ = [
     "assignor_names",
     "bearer_at",
     "check",
+    "check_per_ip",
     "check_type",
     "consumer_bounds",
     "is_everybody_anonymous",
     "listeners_of",
     "load",
     "mechanisms_at",
+    "names_of",
     "of_dynamic_listener",
     "parse_value",
+    "per_host",
     "plain_users",
     "preset",
     "property_name",
@@ -91,6 +99,7 @@ __all__ = [
     "spelled_out",
     "super_users_of",
     "value_at",
+    "with_addresses",
     "with_dynamic",
     "with_values",
 ]

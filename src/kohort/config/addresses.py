@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kohort.config.settings import ConfigError
+from kohort.config.declaration import ConfigError
 
 PLAINTEXT = "PLAINTEXT"
 """The name of a listener without a name, and the protocol without TLS and SASL."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kohort.config.declaration import ConfigError
 from kohort.config.listeners import BEARER, bearer_options, value_at
-from kohort.config.settings import Config, ConfigError
+from kohort.config.settings import Config
 
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 CA_OPTION = "ssl.truststore.location"

@@ -8,10 +8,11 @@ from typing import Any
 from kohort.config.addresses import spelled_out
 from kohort.config.bearer import bearer_at
 from kohort.config.compatibility import KAFKA, STRICT
+from kohort.config.declaration import ConfigError
 from kohort.config.listeners import BEARER, listeners_of, mechanisms_at, value_at
 from kohort.config.memory import check_memory
 from kohort.config.parsing import check_bounds
-from kohort.config.settings import AUTHORIZER, SETTINGS, Config, ConfigError, property_name
+from kohort.config.settings import AUTHORIZER, SETTINGS, Config, property_name
 
 GROUP_PROTOCOLS = frozenset(("classic", "consumer", "share", "streams"))
 
@@ -23,6 +24,7 @@ def check(config: Config) -> Config:
     _check_compatibility(config)
     check_memory(config)
     _check_authorization(config)
+    check_per_ip(config)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
     _check_consumer_groups(config)
@@ -45,6 +47,15 @@ def check(config: Config) -> Config:
         listeners=spelled_out((listener.name, listener.addresses) for listener in listeners),
         advertised_listeners=spelled_out((listener.name, listener.advertised or ()) for listener in listeners),
     )
+
+
+def check_per_ip(config: Config) -> None:
+    """Raises ConfigError if no address may connect. Source: KafkaConfig.validateValues."""
+    if not config.max_connections_per_ip and not config.max_connections_per_ip_overrides:
+        raise ConfigError(
+            "max.connections.per.ip is 0, so nobody could connect; to allow single addresses, set "
+            "max.connections.per.ip.overrides too"
+        )
 
 
 def super_users_of(config: Config) -> tuple[str, ...]:

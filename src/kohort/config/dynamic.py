@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kohort.config.declaration import ConfigError
 from kohort.config.listeners import PREFIX
 from kohort.config.parsing import parse_value
-from kohort.config.settings import SETTINGS, Config, ConfigError
+from kohort.config.settings import SETTINGS, Config
 
 DYNAMIC = frozenset(
     (
@@ -23,8 +24,10 @@ DYNAMIC = frozenset(
         "log.retention.bytes",
         "log.retention.ms",
         "log.segment.bytes",
+        "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
         "message.max.bytes",
         "message.max.records",
         "message.max.uncompressed.bytes",

@@ -9,15 +9,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kohort.config.addresses import PLAINTEXT, Address, one_each
+from kohort.config.declaration import ConfigError
 from kohort.config.parsing import parse_value
-from kohort.config.settings import SETTINGS, Config, ConfigError
+from kohort.config.settings import SETTINGS, Config
 from kohort.security.jaas import parse_jaas
 
 PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PREFIX = "listener.name."
 OF_LISTENERS = frozenset(
     name for name in SETTINGS if name.startswith(("ssl.", "sasl.", "connections.max.reauth", "connection.failed"))
-)
+) | {"max.connections", "max.connection.creation.rate"}
 """Settings that a listener may have for itself."""
 BEARER = "OAUTHBEARER"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", BEARER)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kohort.config.settings import SETTINGS, Config, ConfigError, property_name
+from kohort.config.declaration import ConfigError
+from kohort.config.settings import SETTINGS, Config, property_name
 
 SHARES = {"queued_max_request_bytes": 2, "queued_max_response_bytes": 1, "group_max_total_bytes": 1}
 """The limits, by attribute, and their parts of the memory."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.config.settings import SETTINGS, ConfigError
+from kohort.config.declaration import ConfigError
+from kohort.config.settings import SETTINGS
 
 
 def parse_value(name: str, text: str, factor: int = 1) -> Any:
@@ -48,3 +49,8 @@ def check_bounds(name: str, value: Any) -> None:
         raise ConfigError(f"{name} is {value}; the most is {meta['high']}")
     if meta["one_of"] and value not in meta["one_of"]:
         raise ConfigError(f"{name} is {value!r}; it takes one of {', '.join(meta['one_of'])}")
+    if meta["check"] is not None:
+        try:
+            meta["check"](value)
+        except ValueError as error:
+            raise ConfigError(f"{name} is {value!r}; {error}") from None

@@ -10,30 +10,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kohort.config.compatibility import DEVIATIONS, KAFKA, KOHORT, Deviations
-
-INT_MAX = 2_147_483_647
-LONG_MAX = 9_223_372_036_854_775_807
-
+from kohort.config.declaration import INT_MAX, LONG_MAX
+from kohort.config.declaration import setting as _setting
+from kohort.config.hosts import per_host as check_overrides
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-
-
-class ConfigError(ValueError):
-    """A setting has an unknown name or a bad value; the message names it and says what is allowed."""
-
-
-def _setting(
-    default: Any,
-    doc: str,
-    *,
-    low: int | None = None,
-    high: int | None = None,
-    one_of: tuple[str, ...] = (),
-    secret: bool = False,
-) -> Any:
-    """`secret`: the value is in no repr, log or answer."""
-    metadata = {"doc": doc, "low": low, "high": high, "one_of": one_of, "secret": secret}
-    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +126,31 @@ class Config:
     )
 
     # -- limits of connections and requests
-    max_connections: int = _setting(10_000, "Open connections in all", low=1, high=INT_MAX)
-    max_connections_per_ip: int = _setting(10_000, "Open connections of one address", low=1, high=INT_MAX)
+    max_connections: int = _setting(
+        10_000,
+        "Open connections in all; above it, new ones wait. For one listener: listener.name.NAME.max.connections",
+        low=1,
+        high=INT_MAX,
+    )
+    max_connections_per_ip: int = _setting(
+        10_000,
+        "Open connections of one address; above it, new ones are closed. 0 needs max.connections.per.ip.overrides",
+        low=0,
+        high=INT_MAX,
+    )
+    max_connections_per_ip_overrides: str = _setting(
+        "",
+        "ADDRESS:CONNECTIONS, comma separated: max.connections.per.ip of single addresses. Host names are looked up at "
+        "the start",
+        check=check_overrides,
+    )
+    max_connection_creation_rate: int = _setting(
+        INT_MAX,
+        "New connections a second; above it, they wait. For one listener: listener.name.NAME."
+        "max.connection.creation.rate",
+        low=1,
+        high=INT_MAX,
+    )
     connections_max_idle_ms: int = _setting(600_000, "Idle connections are closed after this time", low=1)
     socket_request_max_bytes: int = _setting(104_857_600, "Largest request frame", low=1024, high=INT_MAX)
     group_request_max_bytes: int = _setting(

@@ -19,10 +19,11 @@ from typing import Any
 
 from kohort.config.checks import check
 from kohort.config.compatibility import preset
+from kohort.config.declaration import ConfigError
 from kohort.config.listeners import JAAS, PREFIX
 from kohort.config.memory import share_memory
 from kohort.config.parsing import parse_value
-from kohort.config.settings import SETTINGS, Config, ConfigError, property_name
+from kohort.config.settings import SETTINGS, Config, property_name
 from kohort.properties import read_properties
 
 ALIASES: dict[str, tuple[str, int]] = {
@@ -42,8 +43,7 @@ WITHOUT_EFFECT = r"""
     | auto\.(include\.jmx\.reporter|leader\.rebalance\.enable) | background\.threads | broker\.id\.generation\.enable
     | control\.plane\.listener\.name | delete\.topic\.enable | early\.start\.listeners
     | inter\.broker\.(protocol\.version|listener\.name) | log\.(dir|dirs|dir\.failure\.timeout\.ms|preallocate)
-    | max\.(connection\.creation\.rate|connections\.per\.ip\.overrides|incremental\.fetch\.session\.cache\.slots
-      |request\.partition\.size\.limit)
+    | max\.(incremental\.fetch\.session\.cache\.slots|request\.partition\.size\.limit)
     | num\.(io\.threads|network\.threads|recovery\.threads\.per\.data\.dir|replica\.alter\.log\.dirs\.threads
       |replica\.fetchers)
     | process\.roles | queued\.max\.requests | reserved\.broker\.max\.id | server\.max\.startup\.time\.ms

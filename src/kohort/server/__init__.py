@@ -6,7 +6,7 @@ stopped           one request to the broker of a stopped data directory
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
 collector         the garbage collector: collections are short
 clock             the server's time, which tests replace
-arrivals          new connections above the quota of their address
+arrivals          accepts connections: their number, their rate, the quotas of addresses
 listeners         binds and listens
 security/         TLS and SASL
 connection        one TCP connection: bytes to frames, answers to bytes

@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from kohort.broker.security.acls import host_of
 from kohort.broker.turn import Arrived, ConnectionId, Frame, Mute, Release, Send
-from kohort.config import Config
+from kohort.config import INT_MAX, PREFIX, Config, per_host
 from kohort.server import log, open_files
 from kohort.server.connection import Connection
 from kohort.server.inflow import Inflow
@@ -22,6 +23,10 @@ LATE_S = 1.0
 """A sweep of the connections that comes so late is left out."""
 CLOSING_S = 10.0
 """A closing connection whose client does not read the last answers is aborted after this time."""
+MOST, RATE = "max.connections", "max.connection.creation.rate"
+
+
+def _nobody_waits() -> None: ...
 
 
 class Connections:
@@ -41,6 +46,8 @@ class Connections:
         settings of a broker in force, `config` those of the start."""
         self.config = config
         self._config_of = config_of
+        self._broker_ids = range(config.broker_id, config.broker_id + config.brokers)
+        self._limits = dict(config.of_listeners)
         self.clock = time.monotonic
         self.log = log.LimitedLog()
         self.inflow = Inflow(config.queued_max_request_bytes, self.clock, self._all_open, self._tell_closed)
@@ -54,7 +61,11 @@ class Connections:
         self._open: dict[ConnectionId, Connection] = {}
         self._of_host: dict[str, int] = {}
         """Connections of each host, those at the door included (security/door.py)."""
+        self._of_listener: dict[str, int] = {}
+        """Connections of each listener: also those that are accepted and not open yet."""
         self._at_door = 0
+        self._arriving = 0
+        self.place_is_free: Callable[[], None] = _nobody_waits
         self._watched: dict[ConnectionId, Connection] = {}
         self._taken_bytes = 0
         self.turn_bytes = 0
@@ -78,8 +89,7 @@ class Connections:
     # -- in
 
     def admit(self, connection: Connection) -> bool:
-        refusal = self._refusal(connection.host, connection.broker_id)
-        if refusal:
+        if refusal := self._refusal(connection.host, connection.broker_id):
             self.log.info("connection refused", peer=connection.peer, reason=refusal)
             return False
         if refusal := open_files.refusal(connection.file_number):
@@ -88,46 +98,91 @@ class Connections:
         self._last_id += 1
         connection.id = ConnectionId(self._last_id)
         self._open[connection.id] = connection
-        self._count(connection.host)
+        self._count(connection.host, connection.listener)
         if self._sweep_timer is None:
             self._plan_sweep()
         return True
 
-    def admit_to_door(self, host: str, broker_id: int) -> str:
+    def admit_to_door(self, host: str, broker_id: int, listener: str) -> str:
         """Count a connection that has to authenticate. Returns why it is refused, or ""."""
         refusal = self._refusal(host, broker_id)
         if not refusal:
             self._at_door += 1
-            self._count(host)
+            self._count(host, listener)
         return refusal
 
-    def left_door(self, host: str) -> None:
+    def left_door(self, host: str, listener: str) -> None:
         self._at_door -= 1
-        self._discount(host)
+        self._discount(host, listener)
 
-    def _count(self, host: str) -> None:
+    def _count(self, host: str, listener: str) -> None:
         self._of_host[host] = self._of_host.get(host, 0) + 1
+        self._of_listener[listener] = self._of_listener.get(listener, 0) + 1
 
-    def _discount(self, host: str) -> None:
+    def _discount(self, host: str, listener: str) -> None:
         self._of_host[host] -= 1
         if not self._of_host[host]:
             del self._of_host[host]
+        self._of_listener[listener] -= 1
+        self.place_is_free()
 
     def _refusal(self, host: str, broker_id: int) -> str:
         if self._closing:
             return "the server stops"
         config = self._config_of(broker_id)
-        if len(self._open) + self._at_door >= config.max_connections:
-            return f"{config.max_connections} connections are open (max.connections)"
-        if self._of_host.get(host, 0) >= config.max_connections_per_ip:
-            return f"{self._of_host[host]} connections from this address are open (max.connections.per.ip)"
+        most = config.max_connections_per_ip
+        if own := config.max_connections_per_ip_overrides:
+            most = per_host(own).get(host_of(host).text, most)
+        opened = self._of_host.get(host, 0)
+        return f"{opened} connections from this address are open (max.connections.per.ip)" if opened >= most else ""
+
+    # -- places for new connections (arrivals.py)
+
+    def arriving(self, listener: str, number: int) -> None:
+        """A connection is accepted (1); it is open, at the door, or closed (-1)."""
+        self._arriving += number
+        self._of_listener[listener] = self._of_listener.get(listener, 0) + number
+        if number < 0:
+            self.place_is_free()
+
+    def is_full(self, broker_id: int, listener: str) -> str:
+        """Why there is no place for a new connection; "" if there is one."""
+        most, opened = self._config_of(broker_id).max_connections, len(self._open) + self._at_door + self._arriving
+        if opened >= most:
+            return f"{most} connections are open (max.connections)"
+        own = self._limit_of(listener, MOST)
+        if own is not None and self._of_listener.get(listener, 0) >= own:
+            return f"{own} connections of this listener are open (listener.name.{listener.lower()}.{MOST})"
         return ""
+
+    def rates_of(self, broker_id: int, listener: str) -> list[tuple[str, int]]:
+        """The limits of new connections a second: ("", of the broker), and (the listener, its own)."""
+        of_broker, own = self._config_of(broker_id).max_connection_creation_rate, self._limit_of(listener, RATE)
+        rates = [] if of_broker == INT_MAX else [("", of_broker)]
+        return rates if own is None else [*rates, (listener, own)]
+
+    def _limit_of(self, listener: str, setting: str) -> int | None:
+        """A limit that a listener has for itself."""
+        text = self._limits.get(f"{PREFIX}{listener.lower()}.{setting}")
+        return None if text is None else int(text)
+
+    def _close_excess(self) -> None:
+        """More than max.connections are open, because it was lowered: close those that are silent for longest.
+        Source: Processor.closeExcessConnections."""
+        opened = self._at_door + self._arriving + sum(not connection.closing for connection in self._open.values())
+        most = {broker_id: self._config_of(broker_id).max_connections for broker_id in self._broker_ids}
+        if opened <= min(most.values()):
+            return
+        for connection in sorted(self._open.values(), key=lambda connection: connection.last_active):
+            if opened > most[connection.broker_id] and not connection.closing:
+                connection.close(f"{opened} connections are open (max.connections)")
+                opened -= 1
 
     def forget(self, connection: Connection) -> None:
         del self._open[connection.id]
         self._watched.pop(connection.id, None)
         self._in_turn.pop(connection.id, None)
-        self._discount(connection.host)
+        self._discount(connection.host, connection.listener)
         self.inflow.forget(connection, connection.held_bytes)
         self.outflow.forget(connection)
 
@@ -241,6 +296,7 @@ class Connections:
                 connection.abort()
             elif silent_s > idle_s:
                 connection.close(f"idle for {silent_s:.3g} s (connections.max.idle.ms)")
+        self._close_excess()
         self._share_answers(self.outflow.room)
         if self._open:
             self._plan_sweep()

@@ -6,7 +6,6 @@ broker whose listener is down keeps its addresses bound, so that no other progra
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import ipaddress
 import socket
@@ -17,8 +16,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from kohort.config import ANYWHERE, Address, ConfigError
 from kohort.config import Listener as Settings
 from kohort.server import log
+from kohort.server.arrivals import BACKLOG, Acceptor
 
-BACKLOG = 1024
 RESOLVE_S = 0.3
 
 
@@ -34,18 +33,20 @@ class Listener:
         settings: Settings,
         index: int,
         broker_id: int,
-        new_connection: Callable[[], asyncio.Protocol],
+        acceptor: Callable[[], Acceptor],
         *,
         may_be_insecure: bool,
     ) -> None:
-        """`index`: the broker's place among the addresses of the listener."""
-        self._new_connection = new_connection
+        """`index`: the broker's place among the addresses of the listener. `acceptor` makes what accepts connections,
+        when the listener is up for the first time."""
+        self._make_acceptor = acceptor
+        self._acceptor: Acceptor | None = None
         self._wanted = address = settings.addresses[index]
         self._settings = settings
         self._may_be_insecure = may_be_insecure
         self.broker_id = broker_id
         self._sockets: list[socket.socket] = []
-        self._servers: list[asyncio.AbstractServer] = []
+        self._is_up = False
         self.bound = Address(address.host, address.port)
         """The address with the real port instead of 0."""
 
@@ -78,18 +79,24 @@ class Listener:
             self._sockets.append(opened)
             self.bound = Address(host, opened.getsockname()[1])
 
-    async def up(self) -> None:
+    def up(self) -> None:
         """Listen, if it does not. Raises ListenFailed."""
-        if self._servers:
+        if self._is_up:
             return
-        loop = asyncio.get_running_loop()
         for bound in self._sockets:
             try:
                 bound.listen(BACKLOG)
-                self._servers.append(await loop.create_server(self._new_connection, sock=bound, backlog=BACKLOG))
             except OSError as error:
                 self.close()
                 raise ListenFailed(self._explained(error)) from None
+        self._acceptor = self._acceptor or self._make_acceptor()
+        self._acceptor.start(self._sockets)
+        self._is_up = True
+
+    @property
+    def is_busy(self) -> bool:
+        """See `Acceptor.is_busy`."""
+        return self._acceptor is not None and self._acceptor.is_busy
 
     def down(self) -> None:
         """Stop listening; the addresses stay reserved."""
@@ -97,12 +104,12 @@ class Listener:
         self.bind()
 
     def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        if self._acceptor is not None:
+            self._acceptor.stop()
         for bound in self._sockets:
             bound.close()
-        self._servers = []
         self._sockets = []
+        self._is_up = False
 
     def _explained(self, error: OSError) -> str:
         where = f"cannot listen on {self.bound}"

@@ -34,6 +34,10 @@ class Event:
         return " ".join((self.name, *(f"{key}={_quoted(value)}" for key, value in self.values.items())))
 
 
+def debug(name: str, **values: Any) -> None:
+    logger.debug(Event(name, values))
+
+
 def info(name: str, **values: Any) -> None:
     logger.info(Event(name, values))
 

@@ -1,8 +1,8 @@
 """The limit of open files (`ulimit -n`). Each connection is an open file.
 
-At the limit a system call fails where no code expects it, and uvloop closes new connections without a word. So the last
-few files are kept for the server: a connection that gets one of them is refused, with a line in the log. A new file
-gets the lowest number that is free, so its number shows how many files are open.
+At the limit a system call fails where no code expects it. So the last few files are kept for the server: a connection
+that gets one of them is refused, with a line in the log. A new file gets the lowest number that is free, so its number
+shows how many files are open.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING, cast
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
-from kohort.config import PLAINTEXT, Address, Config, check, listeners_of
+from kohort.config import PLAINTEXT, Address, Config, ConfigError, check, listeners_of, names_of, with_addresses
 from kohort.server import log
-from kohort.server.arrivals import Arrivals
+from kohort.server.arrivals import Acceptor, Arrivals
 from kohort.server.assignor_plugins import serving
 from kohort.server.clock import Clock, SystemClock
 from kohort.server.connection import Connection
@@ -70,6 +71,7 @@ class Server:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unexpected)
         self._failure = loop.create_future()
+        self.config = _with_addresses(self.config)
         try:
             if self._storage is None:
                 self._storage = open_storage(self.config, partial(self._failed_in_thread, loop))
@@ -77,7 +79,7 @@ class Server:
             self._assemble(self._storage)
             await self._turns.control(None)
             for listener in self._listeners:
-                await listener.up()
+                listener.up()
             if self._failure.done():
                 raise ConnectionAbortedError("the server has failed")
         except ConnectionAbortedError:
@@ -100,8 +102,8 @@ class Server:
             bound = []
             for index in range(self.config.brokers):
                 broker_id = self.config.broker_id + index
-                connected = partial(self._connected, broker_id, settings.name)
-                listener = Listener(settings, index, broker_id, connected, may_be_insecure=may_be_insecure)
+                acceptor = partial(self._acceptor, broker_id, settings.name)
+                listener = Listener(settings, index, broker_id, acceptor, may_be_insecure=may_be_insecure)
                 listener.bind()
                 self._listeners.append(listener)
                 bound.append(listener.bound)
@@ -110,11 +112,8 @@ class Server:
             if told is not None:
                 self.advertised[settings.name] = told
 
-    def _connected(self, broker_id: int, listener: str) -> asyncio.Protocol:
-        inside = self._protocol(broker_id, listener)
-        if self._broker.state.catalog.quotas.on_connections:
-            return cast(asyncio.Protocol, self._arrivals.protocol(broker_id, inside))
-        return inside
+    def _acceptor(self, broker_id: int, listener: str) -> Acceptor:
+        return Acceptor(self._arrivals, broker_id, listener, partial(self._protocol, broker_id, listener))
 
     def _protocol(self, broker_id: int, listener: str) -> asyncio.Protocol:
         if listener in self._secured and self._entrance is not None:
@@ -146,7 +145,6 @@ class Server:
             assignors=assignors,
             stopwatch=time.perf_counter_ns,
         )
-        self._arrivals = Arrivals(self._broker.state.meters, self._clock)
         lease = storage.acquire()
         try:
             self._broker.load()
@@ -180,6 +178,7 @@ class Server:
             share_answers=self._broker.works.share,
             config_of=self._broker.state.catalog.config_of,
         )
+        self._arrivals = Arrivals(self._broker.state.meters, self._clock, self._connections)
         if self._entrance is not None:
             self._entrance.open(self._connections, self._broker)
 
@@ -214,10 +213,11 @@ class Server:
             raise ValueError(f"no other broker can take over from broker {broker_id}")
         for listener in self._of_broker(broker_id):
             listener.down()
-        for connection in self._connections.of_broker(broker_id):
-            connection.abort()
         # The end of a connection reaches the broker in a turn. The caller wants all connections gone.
-        while self._connections.of_broker(broker_id):
+        listeners = self._of_broker(broker_id)
+        while (opened := self._connections.of_broker(broker_id)) or any(listener.is_busy for listener in listeners):
+            for connection in opened:
+                connection.abort()
             await asyncio.sleep(0)
         if failover:
             await self._turns.control(BrokerPresence(broker_id, present=False))
@@ -226,7 +226,7 @@ class Server:
         """Listen on the same addresses again."""
         self._check_broker(broker_id)
         for listener in self._of_broker(broker_id):
-            await listener.up()
+            listener.up()
         if broker_id in self._broker.state.absent:
             await self._turns.control(BrokerPresence(broker_id, present=True))
 
@@ -295,7 +295,7 @@ class Server:
             self._off_loop.stop()
         if self._entrance is not None:
             self._entrance.close()
-        if hasattr(self, "_connections"):
+        if hasattr(self, "_arrivals"):
             self._arrivals.close()
             self._connections.abort_all()
         if self._storage is not None:
@@ -308,6 +308,16 @@ class Server:
             self.fail(error)
         else:
             self._limited.warning("network trouble", what=str(context.get("message")), error=str(error))
+
+
+def _with_addresses(config: Config) -> Config:
+    """Host names are looked up once. Raises ConfigError."""
+    setting = "max.connections.per.ip.overrides"
+    try:
+        return replace(config, max_connections_per_ip_overrides=with_addresses(config.max_connections_per_ip_overrides))
+    except OSError as error:
+        names = ", ".join(names_of(config.max_connections_per_ip_overrides))
+        raise ConfigError(f"{setting} names {names}: {error.strerror}; name addresses instead") from None
 
 
 def open_storage(config: Config, failed: Callable[[Exception], None]) -> Storage:

@@ -228,7 +228,10 @@ class _BrokerLog:
         self._damage_logged_at: dict[str, float] = {}
 
     def notice(self, notice: Notice) -> None:
-        self._limited.info(notice.what, **dict(notice.values))
+        if notice.is_limited:
+            self._limited.info(notice.what, **dict(notice.values))
+        else:
+            (log.debug if notice.level == "debug" else log.info)(notice.what, **dict(notice.values))
 
     def pause(self, pause: ServerPaused) -> None:
         self._limited.warning("the server was paused", why=pause.why, members_get_ms=pause.lost_ms)

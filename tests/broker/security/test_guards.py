@@ -519,6 +519,33 @@ def test_denials_are_in_the_log_and_repetitions_are_counted(secured: Secured) ->
     assert len(lines()) == 3, "lists are silent"
 
 
+@pytest.mark.conformance("A7")
+def test_what_is_allowed_is_in_the_log_at_debug(secured: Secured) -> None:
+    secured.allow("User:a", Operation.READ, Resource.TOPIC, "seen")
+    client = secured.connect("a", host="10.0.0.1")
+
+    def lines() -> list[dict[str, Any]]:
+        notices = [notice for notice in secured.wire.notices if notice.what == "allowed"]
+        assert all(notice.level == "debug" for notice in notices)
+        return [dict(notice.values) for notice in notices]
+
+    client.ask(fetch_request("seen"), 11)
+    assert lines() == []
+    secured.wire.broker.state.configure_broker("", {"log.level": "debug"})
+    for _ in range(3):
+        client.ask(fetch_request("seen"), 11)
+        client.ask(fetch_request("hidden"), 11)
+        client.ask(MetadataRequest(topics=None), 9)
+    line = {"principal": "User:a", "operation": "READ", "resource": "TOPIC:seen", "host": "10.0.0.1"}
+    assert lines() == [line | {"api_key": 1}], "lists are silent"
+    secured.wire.now += 10_000
+    client.ask(fetch_request("seen"), 11)
+    assert lines()[1:] == [line | {"again": 2}, line | {"api_key": 1}]
+    secured.wire.broker.state.configure_broker("", {})
+    client.ask(fetch_request("seen"), 11)
+    assert len(lines()) == 3
+
+
 def test_the_log_of_denials_is_bounded(secured: Secured) -> None:
     client = secured.connect("a")
     for number in range(250):

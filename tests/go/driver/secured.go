@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 	xdg "github.com/xdg-go/scram"
@@ -19,8 +20,8 @@ import (
 
 // secured are the settings of a case. Without a mechanism, the client shows the certificate in the file Own.
 type secured struct {
-	Bootstrap, Mechanism, User, Password, Ca, Own, Value string
-	Patience                                             float64 `json:"patience_s"`
+	Bootstrap, Mechanism, User, Password, Ca, Own, Token, Value string
+	Patience                                                    float64 `json:"patience_s"`
 }
 
 func (s secured) patience() time.Duration { return time.Duration(s.Patience * float64(time.Second)) }
@@ -54,6 +55,8 @@ func (f *franz) enter(c command) error {
 	switch c.Mechanism {
 	case "PLAIN":
 		settings = append(settings, kgo.SASL(plain.Auth{User: c.User, Pass: c.Password}.AsMechanism()))
+	case "OAUTHBEARER":
+		settings = append(settings, kgo.SASL(oauth.Auth{Token: c.Token}.AsMechanism()))
 	case "SCRAM-SHA-256":
 		settings = append(settings, kgo.SASL(scram.Auth{User: c.User, Pass: c.Password}.AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
@@ -107,6 +110,13 @@ func (c *conversation) Begin(user, password, authzID string) error {
 	return err
 }
 
+// token gives sarama the one of the case.
+type token string
+
+func (t token) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: string(t)}, nil
+}
+
 func (s *saramas) enter(c command) error {
 	config := saramaConfig()
 	config.Net.TLS.Enable = true
@@ -118,6 +128,7 @@ func (s *saramas) enter(c command) error {
 		config.Net.SASL.Enable = true
 		config.Net.SASL.User, config.Net.SASL.Password = c.User, c.Password
 		config.Net.SASL.Mechanism = sarama.SASLMechanism(c.Mechanism)
+		config.Net.SASL.TokenProvider = token(c.Token)
 		hashes := map[string]xdg.HashGeneratorFcn{"SCRAM-SHA-256": xdg.SHA256, "SCRAM-SHA-512": xdg.SHA512}
 		config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: hashes[c.Mechanism]} }
 	}

@@ -148,12 +148,12 @@ export class KafkaJs {
   }
 
   // With the settings of a case: a producer, which stays, and a record, which is read in a group.
-  async enter({ name, topic, value, bootstrap, mechanism, user, password, ca, own, patience_s }) {
+  async enter({ name, topic, value, bootstrap, mechanism, user, password, ca, own, token, patience_s }) {
     const key = own && readFileSync(own)
     const kafka = new Kafka({
       clientId: 'kafkajs', brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: patience_s < 10 ? 2 : 5, initialRetryTime: 50 },
       ssl: { ca: [readFileSync(ca)], ...(own ? { key, cert: key } : {}) },
-      ...(mechanism ? { sasl: { mechanism: mechanism.toLowerCase(), username: user, password } } : {}),
+      ...(mechanism ? { sasl: { mechanism: mechanism.toLowerCase(), username: user, password, ...(token ? { oauthBearerProvider: async () => ({ value: token }) } : {}) } } : {}),
       reauthenticationThreshold: 1000, // its 10 seconds are longer than the session
     })
     this.producers[name] = kafka.producer()

@@ -22,9 +22,13 @@ from kohort.config import (
     INT_MAX,
     PREFIX,
     SETTINGS,
+    Config,
     ConfigError,
+    check_per_ip,
+    names_of,
     of_dynamic_listener,
     parse_value,
+    with_dynamic,
 )
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.settings import group_settings
@@ -265,7 +269,19 @@ def _checked_broker(state: BrokerState, broker: str, configs: dict[str, str]) ->
                 raise
             # Kafka's error for a bad value of a broker; that of a topic is INVALID_CONFIG.
             raise Refused(ErrorCode.INVALID_REQUEST, str(invalid)) from None
+    _check_addresses(state.catalog.config if broker else state.config, kept)
     return kept | keys
+
+
+def _check_addresses(config: Config, configs: Mapping[str, str]) -> None:
+    """Limits of addresses: a step looks up no names, and somebody must be able to connect. Raises Refused."""
+    if names := names_of(configs.get("max.connections.per.ip.overrides", "")):
+        problem = f"max.connections.per.ip.overrides names {names[0]}; while the server runs it takes addresses alone"
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+    try:
+        check_per_ip(with_dynamic(config, configs))
+    except ConfigError as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _check_keys(state: BrokerState, broker: str, keys: Mapping[str, str], others: Mapping[str, str]) -> None:

@@ -21,7 +21,8 @@ PRODUCE, FETCH, REQUEST, MUTATION = (
     "controller_mutation_rate",
 )
 CONNECTION = "connection_creation_rate"
-LONG, INT, DOUBLE = 9_223_372_036_854_775_807, 2_147_483_647, 0
+LONG, INT, DOUBLE = 9_223_372_036_854_775_808, 2_147_483_647, 0
+"""Values are floating point numbers; the largest of a long is one too large for it, also in Kafka."""
 OF_CLIENTS: dict[str, int] = {PRODUCE: LONG, FETCH: LONG, REQUEST: DOUBLE, MUTATION: DOUBLE}
 """The keys of users and clients. The largest value of one that has no fraction; DOUBLE for one that may have one."""
 OF_ADDRESSES: dict[str, int] = {CONNECTION: INT}
@@ -81,7 +82,7 @@ def entity_problem(names: dict[str, str | None]) -> str | None:
             return f"Empty {kind} not supported"
     if IP in names:
         if len(names) > 1:
-            return "Invalid empty client quota entity"
+            return "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
         address = names[IP]
         if address is not None and not host_of(address).bits:
             return f"{address} is not a valid IP or resolvable host."

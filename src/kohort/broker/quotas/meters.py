@@ -16,6 +16,7 @@ MOST_METERS = 20_000
 """Some 30 MB, if all of them are in use."""
 NANOSECONDS_OF_PERCENT = 10_000_000
 """100 percent of a second are one second of the loop."""
+ARRIVALS = "max.connection.creation.rate"
 LONGEST_MS = 2_147_483_647
 
 _Name = tuple[int, str, str | None, str | None]
@@ -76,6 +77,15 @@ class Meters:
         if delay:
             rate.add(-1, now)
         return delay
+
+    def arrived(self, broker_id: int, place: str, bound: float, now: Millis) -> Millis:
+        """A connection has come to a broker, or to one of its listeners (`place`). Returns for how long it waits."""
+        rate = self._rate((broker_id, ARRIVALS, place, None))
+        rate.add(1, now)
+        return min(rate.delay_ms(bound, now), self._samples[1])
+
+    def not_arrived(self, broker_id: int, place: str, now: Millis) -> None:
+        self._rate((broker_id, ARRIVALS, place, None)).add(-1, now)
 
     def bucket(self, key: str, broker_id: int, found: Found) -> TokenBucket:
         name = broker_id, key, found.user, found.client

@@ -1,22 +1,27 @@
 """The lines of the server's log about decisions: denied at info, allowed at debug, as Kafka's kafka.authorizer.logger.
 
-A client that is refused asks again and again. So a line about the same principal, operation and resource is written at
-most once in REPEAT_MS, with the number of times since the last one; and all lines together have a limit.
+Clients ask for the same again and again. So a line about the same principal, operation and resource is written at most
+once in REPEAT_MS, with the number of times since the last one; and all lines of a decision together have a limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from kohort.broker.authorization import Operation, Principal, Resource
 
 REPEAT_MS = 10_000
 MOST_LINES = 100
-"""Different lines in REPEAT_MS; more are counted alone."""
+"""Different lines of a decision in REPEAT_MS; more are counted alone."""
 LONGEST = 249
 
+Decision = Literal["denied", "allowed"]
+DENIED: Decision = "denied"
+ALLOWED: Decision = "allowed"
+
 Tell = Callable[..., None]
-"""As `TurnBuilder.tell`."""
+"""As `TurnBuilder.tell_of_decision`."""
 
 
 def printable(text: str) -> str:
@@ -24,16 +29,24 @@ def printable(text: str) -> str:
     return text[: 2 * LONGEST].encode("unicode_escape").decode("ascii")
 
 
+class _Lines:
+    """Those of a decision, since the interval began."""
+
+    def __init__(self) -> None:
+        self.since = 0
+        self.times: dict[tuple[str, str, str, str, str], int] = {}
+        self.left_out = 0
+
+
 class Audit:
     def __init__(self) -> None:
-        self._since = 0
-        self._times: dict[tuple[str, str, str, str, str], int] = {}
-        self._left_out = 0
+        self._lines: dict[Decision, _Lines] = {DENIED: _Lines(), ALLOWED: _Lines()}
 
-    def denied(
+    def decided(
         self,
         tell: Tell,
         now: int,
+        decision: Decision,
         who: tuple[Principal, str],
         operation: Operation,
         resource: Resource,
@@ -42,34 +55,43 @@ class Audit:
     ) -> None:
         """`who`: the principal and its address."""
         principal, host = who
-        if now - self._since >= REPEAT_MS:
-            self._begin(tell, now)
+        lines = self._lines[decision]
+        if now - lines.since >= REPEAT_MS:
+            lines = self._begin(tell, now, decision)
         line = (str(principal), operation.name, resource.name, name, host)
-        if line in self._times:
-            self._times[line] += 1
-        elif len(self._times) >= MOST_LINES:
-            self._left_out += 1
+        if line in lines.times:
+            lines.times[line] += 1
+        elif len(lines.times) >= MOST_LINES:
+            lines.left_out += 1
         else:
-            self._times[line] = 0
-            self._tell(tell, line, api_key=api_key)
+            lines.times[line] = 0
+            _tell(tell, decision, line, api_key=api_key)
 
-    def _begin(self, tell: Tell, now: int) -> None:
+    def _begin(self, tell: Tell, now: int, decision: Decision) -> _Lines:
         """The next interval: say how often the lines of the last one would have been repeated."""
-        times, self._times, self._since = self._times, {}, now
-        for line, again in times.items():
+        former = self._lines[decision]
+        for line, again in former.times.items():
             if again:
-                self._tell(tell, line, again=again)
-        if self._left_out:
-            tell("denied", other_requests=self._left_out)
-            self._left_out = 0
+                _tell(tell, decision, line, again=again)
+        if former.left_out:
+            tell(_level(decision), decision, other_requests=former.left_out)
+        begun = self._lines[decision] = _Lines()
+        begun.since = now
+        return begun
 
-    def _tell(self, tell: Tell, line: tuple[str, str, str, str, str], **more: str | int) -> None:
-        principal, operation, resource, name, host = line
-        tell(
-            "denied",
-            principal=printable(principal),
-            operation=operation,
-            resource=f"{resource}:{printable(name)}",
-            host=host,
-            **more,
-        )
+
+def _level(decision: Decision) -> str:
+    return "debug" if decision == ALLOWED else "info"
+
+
+def _tell(tell: Tell, decision: Decision, line: tuple[str, str, str, str, str], **more: str | int) -> None:
+    principal, operation, resource, name, host = line
+    tell(
+        _level(decision),
+        decision,
+        principal=printable(principal),
+        operation=operation,
+        resource=f"{resource}:{printable(name)}",
+        host=host,
+        **more,
+    )

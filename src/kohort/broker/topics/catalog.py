@@ -101,6 +101,8 @@ class Catalog:
         self._of_broker: dict[int, Config] = {}
         self.config = config
         """The settings of brokers that have none of their own."""
+        self.tells_details = config.log_level == "debug"
+        """The server's log has lines at debug."""
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         """What is set on BROKER resources: by the broker's id, or "" for all brokers."""
         self.cluster_id = ""
@@ -180,6 +182,7 @@ class Catalog:
         self._of_broker = {
             int(name): with_dynamic(self.config, own) for name, own in self.broker_configs.items() if name
         }
+        self.tells_details = any(config.log_level == "debug" for config in (self.config, *self._of_broker.values()))
         if not broker:
             resolved: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
             for topic in self.topics.values():

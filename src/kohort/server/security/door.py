@@ -27,6 +27,7 @@ PASS_S = 0.004
 class Guest(Protocol):
     host: str
     peer: str
+    listener: str
 
     @property
     def held_bytes(self) -> int:
@@ -42,10 +43,12 @@ class Handshake(Protocol):
 
 
 class Door:
-    """`admit` gets a client's host and a broker, and returns why the connection is refused, or "". A connection that is
-    not refused counts until `left` is called."""
+    """`admit` gets a client's host, a broker and a listener, and returns why the connection is refused, or "". A
+    connection that is not refused counts until `left` is called, with the host and the listener."""
 
-    def __init__(self, admit: Callable[[str, int], str], left: Callable[[str], None], log: LimitedLog) -> None:
+    def __init__(
+        self, admit: Callable[[str, int, str], str], left: Callable[[str, str], None], log: LimitedLog
+    ) -> None:
         self.log = log
         self.bytes = 0
         self._admit = admit
@@ -59,7 +62,7 @@ class Door:
 
     def enter(self, guest: Guest, broker_id: int, limit_s: float, what: str) -> bool:
         """False if the connection is refused. `what` must end within `limit_s`."""
-        if refusal := self._admit(guest.host, broker_id):
+        if refusal := self._admit(guest.host, broker_id, guest.listener):
             self.log.info("connection refused", peer=guest.peer, reason=refusal)
             return False
         self._guests[guest] = self._timer(guest, limit_s, what)
@@ -81,7 +84,7 @@ class Door:
         timer = self._guests.pop(guest, None)
         if timer is not None:
             timer.cancel()
-            self._left(guest.host)
+            self._left(guest.host, guest.listener)
 
     def holds(self, size: int) -> None:
         """`size` more bytes (or fewer) are in memory for guests."""

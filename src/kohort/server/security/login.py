@@ -50,7 +50,7 @@ class Login:
         self._owner = owner
         self._conversation = conversation
         self._broker_id = broker_id
-        self._listener = listener
+        self.listener = listener
         self._limit_s, self._most = limits
         self._welcome = welcome
         self._received = bytearray()
@@ -170,7 +170,7 @@ class Login:
         if self._is_over:
             return
         self._is_over = True
-        self._owner.door.log.info("authentication failed", peer=self.peer, listener=self._listener, reason=reason)
+        self._owner.door.log.info("authentication failed", peer=self.peer, listener=self.listener, reason=reason)
         self._transport.close()
 
     def dismiss(self, reason: str) -> None:

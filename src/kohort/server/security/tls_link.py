@@ -54,6 +54,7 @@ class TlsLink:
     def __init__(self, tls: ListenerTls, door: Door, broker_id: int, inside: Callable[[str], Inside]) -> None:
         self.host = ""
         self.peer = "?"
+        self.listener = tls.listener
         self._tls = tls
         self._door = door
         self._broker_id = broker_id
@@ -146,11 +147,11 @@ class TlsLink:
 
     def _refuse(self, reason: str) -> None:
         if not self._transport.is_closing():
-            self._door.log.info("TLS connection closed", peer=self.peer, listener=self._tls.listener, reason=reason)
+            self._door.log.info("TLS connection closed", peer=self.peer, listener=self.listener, reason=reason)
             self._transport.close()
 
     def dismiss(self, reason: str) -> None:
-        self._door.log.info("TLS connection closed", peer=self.peer, listener=self._tls.listener, reason=reason)
+        self._door.log.info("TLS connection closed", peer=self.peer, listener=self.listener, reason=reason)
         self._door.leave(self)
         self._transport.abort()
 

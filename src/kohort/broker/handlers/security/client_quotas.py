@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from kohort.broker.handlers.config_resources import Refused
-from kohort.broker.messages import shortened
 from kohort.broker.quotas.entities import (
     CLIENT_ID,
     DEFAULT,
@@ -71,7 +70,7 @@ def describe_client_quotas(
             )
         if at % ROWS == 0:
             yield ROWS * ROW_BYTES
-    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message=None, entries=tuple(found))
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=tuple(found))
 
 
 def _filter(request: DescribeClientQuotasRequest) -> QuotaFilter | None:
@@ -129,7 +128,7 @@ def alter_client_quotas(
         error, message = ErrorCode.NONE, None
         try:
             if key in results:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_text(key)}")
+                raise _duplicate(names)
             _alter(state, names, entry, validate_only=request.validate_only)
         except Refused as refused:
             error, message = refused.error, refused.message
@@ -140,14 +139,17 @@ def alter_client_quotas(
     return AlterClientQuotasResponse(entries=tuple(results.values()))
 
 
-def _text(names: _Names) -> str:
-    return shortened(", ".join(f"{kind}={name}" for kind, name in names))
+def _duplicate(names: dict[str, str | None]) -> Refused:
+    """With the text of Java's class, whose map has this order."""
+    parts = [(kind, names[kind]) for kind in (CLIENT_ID, USER, IP) if kind in names]
+    entries = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in parts)
+    return Refused(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity ClientQuotaEntity(entries={{{entries}}})")
 
 
 def _alter(state: BrokerState, names: dict[str, str | None], entry: AlteredEntry, *, validate_only: bool) -> None:
     """Raises Refused; then nothing of the entity is changed."""
     if len({op.key for op in entry.ops}) < len(entry.ops):
-        raise Refused(ErrorCode.INVALID_REQUEST, "A quota is named twice for the same entity")
+        raise _duplicate(names)
     if problem := entity_problem(names):
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
     if any(name is not None and len(name) > LONGEST_NAME for name in names.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from kohort.broker.authorization import (
     Resource,
 )
 from kohort.broker.request import ROWS, RequestContext
+from kohort.broker.security.audit import ALLOWED, DENIED, Decision
 from kohort.broker.security.authorizer import Rights
 from kohort.broker.state import BrokerState
 
@@ -50,6 +51,7 @@ Guard = Callable[["Ask", Any], "Verdict | Generator[int, None, Verdict]"]
 
 class Ask:
     __slots__ = ("_rights", "context", "sees", "state", "version")
+    is_audited: ClassVar[bool] = False
 
     def __init__(self, state: BrokerState, rights: Rights, context: RequestContext) -> None:
         self.state = state
@@ -58,7 +60,7 @@ class Ask:
         """The version of the request."""
         self._rights = rights
         self.sees = rights.allows
-        """As `may`, for what is left out silently."""
+        """As `may`, for what is left out silently, and is not written to the log."""
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         """A denial is written to the log."""
@@ -106,9 +108,37 @@ class Ask:
         return topic.name if topic is not None else None
 
     def _denied(self, operation: Operation, resource: Resource, name: str) -> None:
+        self._tell(DENIED, operation, resource, name)
+
+    def _tell(self, decision: Decision, operation: Operation, resource: Resource, name: str) -> None:
         state, context = self.state, self.context
         who = context.principal, context.client.host[1:]
-        state.audit.denied(state.turn.tell, state.now, who, operation, resource, name, context.api_key)
+        tell = state.turn.tell_of_decision
+        state.audit.decided(tell, state.now, decision, who, operation, resource, name, context.api_key)
+
+
+class AuditedAsk(Ask):
+    """It also writes to the log what is allowed. Lists and the bits of operations stay silent."""
+
+    __slots__ = ()
+    is_audited = True
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self._told(Ask.may(self, operation, resource, name), operation, resource, name)
+
+    def sees_cluster(self, operation: Operation) -> bool:
+        return self._told(Ask.sees_cluster(self, operation), operation, Resource.CLUSTER, CLUSTER_NAME)
+
+    def may_any(self, operation: Operation, resource: Resource) -> bool:
+        return self._told(Ask.may_any(self, operation, resource), operation, resource, "*")
+
+    def may_all(self, operation: Operation, resource: Resource) -> bool:
+        return self._told(Ask.may_all(self, operation, resource), operation, resource, "*")
+
+    def _told(self, allowed: bool, operation: Operation, resource: Resource, name: str) -> bool:
+        if allowed:
+            self._tell(ALLOWED, operation, resource, name)
+        return allowed
 
 
 def denied_names(

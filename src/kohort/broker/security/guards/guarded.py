@@ -14,7 +14,7 @@ from typing import Any
 from kohort.broker.connection import Connection, ParkedRequest
 from kohort.broker.request import InShard, InSteps, RequestContext
 from kohort.broker.security.authorizer import AclAuthorizer
-from kohort.broker.security.guards.ask import Ask, Guard, Narrowed, Refused, Verdict
+from kohort.broker.security.guards.ask import Ask, AuditedAsk, Guard, Narrowed, Refused, Verdict
 from kohort.broker.security.guards.table import GUARDS
 from kohort.broker.state import BrokerState
 from kohort.broker.waits.fetch_waits import FetchWait
@@ -94,7 +94,7 @@ def handle(
     rights = connection.rights
     if rights is None or rights.principal is not connection.principal:
         rights = connection.rights = authorizer.rights(connection.principal, connection.host)
-    ask = Ask(state, rights, context)
+    ask = (AuditedAsk if state.catalog.tells_details else Ask)(state, rights, context)
     guard = GUARDS[context.api_key]
 
     def handled(verdict: Any) -> Any:

@@ -50,7 +50,7 @@ def by_topic(
 ) -> Verdict | Generator[int, None, Verdict]:
     """`allowed` is asked instead of the operation on the topic."""
     topics = getattr(request, rows.asked)
-    if len(topics) <= FEW and allowed is None:
+    if len(topics) <= FEW and allowed is None and not ask.is_audited:
         # The usual case, without a generator: all topics are allowed.
         if ask.version >= rows.ids_from:
             by_id = ask.state.catalog.by_id
