@@ -68,6 +68,8 @@ class BrokerState:
         self.random = random
         self.assignors = assignors
         self.advertised_apis: tuple[Any, ...] = ()
+        self.requests: dict[bytes, int] = {}
+        """How many requests of each API and version were handled; these two are the key, as in a request's header."""
         self.listener_keys: ListenerKeys | None = None
         """None if no listener has TLS."""
         self.held_clients = _held_clients(config)
@@ -93,6 +95,10 @@ class BrokerState:
         self.transactions = TransactionShards(config, self.nodes, self.topics, self.turn, self.groups)
         self.journal = self.groups.journal
         self.serves_consumer_groups = self.groups.serves_consumer_groups
+
+    def count_request(self, frame: bytes) -> None:
+        api = frame[:4]
+        self.requests[api] = self.requests.get(api, 0) + 1
 
     @property
     def now(self) -> Millis:

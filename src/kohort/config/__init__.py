@@ -4,6 +4,7 @@ An attribute's property name is the attribute with dots for underscores: `group_
 `group.initial.rebalance.delay.ms`.
 
 settings       the table: name, default, meaning, bounds
+field          a row of the table
 compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
 memory         the limits that follow from memory.max.bytes
 checks         what must hold between several settings
@@ -27,6 +28,7 @@ from kohort.config.checks import (
     assignor_names,
     check,
     consumer_bounds,
+    http_address,
     is_everybody_anonymous,
     super_users_of,
     with_values,
@@ -78,6 +80,7 @@ __all__ = [
     "check",
     "check_type",
     "consumer_bounds",
+    "http_address",
     "is_everybody_anonymous",
     "listeners_of",
     "load",

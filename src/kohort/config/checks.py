@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kohort.config.addresses import spelled_out
+from kohort.config.addresses import PLAINTEXT, Address, addresses, spelled_out
 from kohort.config.bearer import bearer_at
 from kohort.config.compatibility import KAFKA, STRICT
 from kohort.config.listeners import BEARER, listeners_of, mechanisms_at, value_at
@@ -38,6 +38,7 @@ def check(config: Config) -> Config:
     for listener in listeners:
         if listener.is_sasl and BEARER in mechanisms_at(config, listener.name):
             bearer_at(config, listener.name)
+    http_address(config)
     if len(racks := config.broker_rack.split(",")) not in (1, config.brokers):
         raise ConfigError(f"broker.rack names {len(racks)} racks, but brokers is {config.brokers}; they must agree")
     return replace(
@@ -45,6 +46,14 @@ def check(config: Config) -> Config:
         listeners=spelled_out((listener.name, listener.addresses) for listener in listeners),
         advertised_listeners=spelled_out((listener.name, listener.advertised or ()) for listener in listeners),
     )
+
+
+def http_address(config: Config) -> Address | None:
+    """Where the HTTP listener is; None if there is none. Raises ConfigError."""
+    found = addresses("http.listener", config.http_listener)
+    if len(found) > 1 or any(name != PLAINTEXT for name, _ in found):
+        raise ConfigError(f"http.listener is {config.http_listener!r}; it takes one HOST:PORT")
+    return found[0][1] if found else None
 
 
 def super_users_of(config: Config) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ clock             the server's time, which tests replace
 arrivals          new connections above the quota of their address
 listeners         binds and listens
 security/         TLS and SASL
+http/             /metrics, /livez and /readyz
 connection        one TCP connection: bytes to frames, answers to bytes
 connections       all connections: their limits, and the way to the turn loop and back
 inflow            the bound on requests in memory

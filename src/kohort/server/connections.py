@@ -43,7 +43,7 @@ class Connections:
         self._config_of = config_of
         self.clock = time.monotonic
         self.log = log.LimitedLog()
-        self.inflow = Inflow(config.queued_max_request_bytes, self.clock, self._all_open, self._tell_closed)
+        self.inflow = Inflow(config.queued_max_request_bytes, self.clock, self.all_open, self._tell_closed)
         self.outflow = Outflow(config.queued_max_response_bytes)
         self.arrive = arrive
         self.turns = turns
@@ -54,7 +54,8 @@ class Connections:
         self._open: dict[ConnectionId, Connection] = {}
         self._of_host: dict[str, int] = {}
         """Connections of each host, those at the door included (security/door.py)."""
-        self._at_door = 0
+        self.at_door = 0
+        """Connections that have not authenticated."""
         self._watched: dict[ConnectionId, Connection] = {}
         self._taken_bytes = 0
         self.turn_bytes = 0
@@ -69,7 +70,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def _all_open(self) -> tuple[Connection, ...]:
+    def all_open(self) -> tuple[Connection, ...]:
         return tuple(self._open.values())
 
     def _tell_closed(self, reason: str, peers: list[str], number: int) -> None:
@@ -97,12 +98,12 @@ class Connections:
         """Count a connection that has to authenticate. Returns why it is refused, or ""."""
         refusal = self._refusal(host, broker_id)
         if not refusal:
-            self._at_door += 1
+            self.at_door += 1
             self._count(host)
         return refusal
 
     def left_door(self, host: str) -> None:
-        self._at_door -= 1
+        self.at_door -= 1
         self._discount(host)
 
     def _count(self, host: str) -> None:
@@ -117,7 +118,7 @@ class Connections:
         if self._closing:
             return "the server stops"
         config = self._config_of(broker_id)
-        if len(self._open) + self._at_door >= config.max_connections:
+        if len(self._open) + self.at_door >= config.max_connections:
             return f"{config.max_connections} connections are open (max.connections)"
         if self._of_host.get(host, 0) >= config.max_connections_per_ip:
             return f"{self._of_host[host]} connections from this address are open (max.connections.per.ip)"

@@ -19,6 +19,8 @@ from kohort.config import Listener as Settings
 from kohort.server import log
 
 BACKLOG = 1024
+HTTP = "HTTP"
+"""The protocol of the listener for /metrics and /readyz; the others speak Kafka's."""
 RESOLVE_S = 0.3
 
 
@@ -48,6 +50,8 @@ class Listener:
         self._servers: list[asyncio.AbstractServer] = []
         self.bound = Address(address.host, address.port)
         """The address with the real port instead of 0."""
+        self.hosts: list[str] = []
+        """The addresses that the host name has."""
 
     def bind(self) -> None:
         """Raises ListenFailed, and ConfigError for an address that must not be open to the network."""
@@ -57,9 +61,12 @@ class Listener:
                 host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
             )
         except OSError as error:
-            raise ListenFailed(f"cannot listen on {self._wanted}: {error.strerror}; see listeners") from None
+            raise ListenFailed(f"cannot listen on {self._wanted}: {error.strerror}; see {self._setting}") from None
+        self.hosts = [str(where[0]) for *_, where in found]
         if not self._may_be_insecure and self._settings.protocol == "PLAINTEXT":
-            check_secured(self._settings.name, self._wanted, [str(where[0]) for *_, where in found])
+            check_secured(self._settings.name, self._wanted, self.hosts)
+        elif not self._may_be_insecure and self._settings.protocol == HTTP:
+            check_local(self._wanted, self.hosts)
         for family, kind, protocol, _, where in sorted(set(found)):
             opened = socket.socket(family, kind, protocol)
             try:
@@ -104,18 +111,42 @@ class Listener:
         self._servers = []
         self._sockets = []
 
+    @property
+    def is_up(self) -> bool:
+        return bool(self._servers)
+
+    @property
+    def _setting(self) -> str:
+        return "http.listener" if self._settings.protocol == HTTP else "listeners"
+
     def _explained(self, error: OSError) -> str:
         where = f"cannot listen on {self.bound}"
+        flag = "--set http.listener=" if self._settings.protocol == HTTP else "--listeners "
         if error.errno == errno.EADDRINUSE:
-            return f"{where}: the port is in use; stop its user, or choose another with --listeners HOST:PORT"
+            return f"{where}: the port is in use; stop its user, or choose another with {flag}HOST:PORT"
         if error.errno in (errno.EACCES, errno.EPERM):
-            return f"{where}: not permitted; choose a port above 1023 with --listeners HOST:PORT"
-        return f"{where}: {error.strerror or error}; see --listeners"
+            return f"{where}: not permitted; choose a port above 1023 with {flag}HOST:PORT"
+        return f"{where}: {error.strerror or error}; see {flag.strip('= ')}"
+
+
+def are_local(hosts: Sequence[str]) -> bool:
+    """True if no other machine reaches these addresses."""
+    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts)
+
+
+def check_local(wanted: Address, hosts: Sequence[str]) -> None:
+    """Raises ConfigError if other machines reach the HTTP listener."""
+    if not are_local(hosts):
+        raise ConfigError(
+            f"http.listener at {wanted} is reached by other machines and has neither TLS nor a login. Listen on "
+            "127.0.0.1, with a proxy or an agent on this machine before it; or, in a network that you trust, set "
+            "allow.insecure.listeners=true"
+        )
 
 
 def check_secured(name: str, wanted: Address, hosts: Sequence[str]) -> None:
     """Raises ConfigError if one of a listener's addresses is reached by other machines."""
-    if all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
+    if are_local(hosts):
         return
     raise ConfigError(
         f"the listener {name} at {wanted} is reached by other machines and has neither TLS nor SASL. These "

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
-from kohort.config import PLAINTEXT, Address, Config, check, listeners_of
+from kohort.config import PLAINTEXT, Address, Config, check, http_address, listeners_of
 from kohort.server import log
 from kohort.server.arrivals import Arrivals
 from kohort.server.assignor_plugins import serving
@@ -34,6 +34,7 @@ from kohort.storage.protocol import Storage, StorageError, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
 
 FLUSH_S = 1.5
@@ -57,6 +58,7 @@ class Server:
         self._connections: Connections
         self._listeners: list[Listener] = []
         self._entrance: Entrance | None = None
+        self._http: HttpPages | None = None
         self._secured: frozenset[str] = frozenset()
         """Names of the listeners with TLS or SASL."""
         self._failure: asyncio.Future[Exception]
@@ -78,6 +80,13 @@ class Server:
             await self._turns.control(None)
             for listener in self._listeners:
                 await listener.up()
+            if self._http is not None:
+                await self._http.up(
+                    self._broker.state,
+                    self._connections,
+                    down=self._brokers_down,
+                    writer_runs=lambda: self._turns.writer_runs,
+                )
             if self._failure.done():
                 raise ConnectionAbortedError("the server has failed")
         except ConnectionAbortedError:
@@ -109,6 +118,16 @@ class Server:
             told = advertised(settings, bound)
             if told is not None:
                 self.advertised[settings.name] = told
+
+        address = http_address(self.config)
+        if address is not None:
+            from kohort.server.http.pages import HttpPages  # few servers have the listener
+
+            self._http = HttpPages(self.config, address, self._clock)
+            self._http.door.bind()
+
+    def _brokers_down(self) -> list[int]:
+        return [listener.broker_id for listener in self._listeners if not listener.is_up]
 
     def _connected(self, broker_id: int, listener: str) -> asyncio.Protocol:
         inside = self._protocol(broker_id, listener)
@@ -168,6 +187,7 @@ class Server:
             mute=lambda mutes: self._connections.mute(mutes),
             hand_out=lambda tasks: self._off_loop.start(tasks),
             failed=self.fail,
+            observers=() if self._http is None else self._http.observers,
         )
         self._off_loop = OffLoop(self._turns.arrive, self.config.group_consumer_assignor_timeout_ms)
         self._connections = Connections(
@@ -231,6 +251,11 @@ class Server:
             await self._turns.control(BrokerPresence(broker_id, present=True))
 
     @property
+    def http_address(self) -> Address | None:
+        """Where /metrics, /livez and /readyz are; None without them."""
+        return None if self._http is None else self._http.door.address
+
+    @property
     def has_tls(self) -> bool:
         return self._entrance is not None and self._entrance.has_tls
 
@@ -261,6 +286,8 @@ class Server:
         """Stop gracefully. Does nothing on a server that has stopped."""
         if self._over:
             return
+        if self._http is not None:
+            self._http.stopping = True
         for listener in self._listeners:
             listener.close()
         try:
@@ -290,6 +317,8 @@ class Server:
         self._over = True
         for listener in self._listeners:
             listener.close()
+        if self._http is not None:
+            self._http.close()
         if hasattr(self, "_turns"):
             self._turns.stop()
             self._off_loop.stop()

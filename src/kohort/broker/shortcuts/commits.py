@@ -42,10 +42,10 @@ class Kept:
 
     __slots__ = (
         "_frame",
-        "_head",
         "accepted",
         "answer_head",
         "answer_tail",
+        "api",
         "client",
         "commit",
         "metadata_version",
@@ -62,7 +62,7 @@ class Kept:
         answer: bytes,
         metadata_version: int,
     ) -> None:
-        self._head = frame[:4]
+        self.api = frame[:4]
         """API and version."""
         self._frame = skeleton
         """Everything after the correlation id."""
@@ -78,7 +78,7 @@ class Kept:
 
     def offsets_in(self, frame: bytes) -> tuple[int, ...] | None:
         """The offsets that a frame commits; None if it differs in anything else."""
-        return self._frame.read(frame, 8) if frame[:4] == self._head else None
+        return self._frame.read(frame, 8) if frame[:4] == self.api else None
 
 
 class _Committer:
@@ -139,6 +139,7 @@ class Commits:
                 return b""
         state.groups.append_offsets(shard.index, shard.commit_records(kept.commit, offsets, now))
         committer.in_vain = 0
+        state.requests[kept.api] += 1
         return kept.answer_head + frame[4:8] + kept.answer_tail
 
     def _accept(self, kept: Kept, now: Millis) -> SteadyAnswer | None:
@@ -220,6 +221,7 @@ class Commits:
         commit = RepeatedCommit(asked, version, topic_ids)
         answer = encode_response(response, version, 0, api_key=OFFSET_COMMIT.key)
         shard = state.shards[state.shard_of(request.group_id)]
+        state.requests.setdefault(frame[:4], 0)
         return Kept(frame, skeleton, commit, shard, connection.client, answer, state.topics.version)
 
 

@@ -131,6 +131,7 @@ class Heartbeats:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         config = state.config
+        self._requests = state.requests
         self._beating: dict[ConnectionId, _Beating] = {}
         self.most_sharing = MOST_SHARING
         self.sharing = 0
@@ -140,6 +141,7 @@ class Heartbeats:
         """The answers to the heartbeats that `data` begins with, frames with their lengths; and the size of these."""
         beating = self._beating.get(connection.id)
         beat = None if beating is None else beating.last
+        requests = self._requests
         if beat is not None and beat.client is not connection.client:
             beat = None
         out: list[bytes] = []
@@ -160,6 +162,7 @@ class Heartbeats:
             if not self._answer_stands(beat, connection, now):
                 break
             answer = beat.answer_head + data[start + 8 : start + 12] + beat.answer_tail
+            requests[beat.api] += 1
             start += beat.size + 4
             if start == size and not out:
                 return answer, start  # most come alone
@@ -176,6 +179,7 @@ class Heartbeats:
                 return b""
         if not self._answer_stands(beat, connection, now):
             return b""
+        self._requests[beat.api] += 1
         return beat.answer_head + frame[4:8] + beat.answer_tail
 
     def _answer_stands(self, beat: Beat, connection: Connection, now: Millis) -> bool:
@@ -294,6 +298,7 @@ class Heartbeats:
         else:
             held = hold_ms(state, more_behind=False)
         event = GroupRequested(RequestId(0), version, client, request, "", held)
+        state.requests.setdefault(frame[:4], 0)
         return Beat(frame, request, event, state.shards[state.shard_of(request.group_id)])
 
 

@@ -1,0 +1,196 @@
+"""Offsets, lag, members and rebalances of groups, under the names of kafka_exporter and kafka-lag-exporter.
+
+Committed offset and end of a partition are read in one step, between turns, so a lag is never negative; so are all
+partitions of a group with up to STEP_READ of them. Where a partition has no committed offset, and another one of its
+topic has, both numbers are -1, as in kafka_exporter; such a partition counts in no sum.
+
+A group's series of partitions are all there or none: when they do not fit, the sums stay. Groups with members come
+first, and a quarter of the series is left to the topics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+
+import msgspec
+
+from kohort.broker.logs.partition import Partition
+from kohort.broker.metrics import families as f
+from kohort.broker.metrics.lag_times import IN_BATCH, UNKNOWN, LagTimes
+from kohort.broker.metrics.samples import Samples, escaped, number
+from kohort.broker.state import BrokerState
+from kohort.broker.turn import Millis
+from kohort.coordinator.classic.group import Phase
+from kohort.coordinator.consumer.responses import state_name
+from kohort.coordinator.shard import Shard
+
+SUMS = 7
+"""Series of a group with one topic, besides those of its partitions."""
+STEP_READ = 2_000
+"""Partitions that are read in one step."""
+STEP_LOOKUPS = 50
+"""Batches that are looked up in one step."""
+STEP_ROWS = 300
+"""Partitions whose lines are made in one step."""
+PARTITION, TOPIC = "partition", "topic"
+"""Values of metrics.groups.granularity; the third is "group"."""
+
+
+class Row(msgspec.Struct):
+    """A partition of a topic in which the group has committed."""
+
+    index: int
+    offset: int
+    """-1: nothing committed."""
+    lag: int
+    """-1: nothing committed, or no such partition."""
+    lag_ms: Millis
+    partition: Partition | None = None
+
+
+class OfTopic(msgspec.Struct, frozen=True):
+    name: str
+    rows: tuple[Row, ...]
+
+
+class Census:
+    """What is counted over all groups."""
+
+    def __init__(self) -> None:
+        self.states: Counter[str] = Counter()
+        self.offsets = 0
+
+
+def add_groups(
+    state: BrokerState, samples: Samples, lag_times: LagTimes, census: Census, now: Millis
+) -> Generator[None, None, None]:
+    occupied: list[tuple[Shard, str]] = []
+    empty: list[tuple[Shard, str]] = []
+    for shard in state.shards:
+        for group in shard.list_groups((), ()):
+            census.states[group.group_state] += 1
+            (empty if group.group_state == Phase.EMPTY.value else occupied).append((shard, group.group_id))
+        yield
+    left = len(occupied) + len(empty)
+    for shard, group_id in (*occupied, *empty):
+        left -= 1
+        yield from _add_group(state, samples, lag_times, census, shard, group_id, left, now)
+        yield
+
+
+def _add_group(
+    state: BrokerState,
+    samples: Samples,
+    lag_times: LagTimes,
+    census: Census,
+    shard: Shard,
+    group_id: str,
+    groups_left: int,
+    now: Millis,
+) -> Generator[None, None, None]:
+    census.offsets += len(shard.hard.offsets.get(group_id, ()))
+    members, is_rebalancing = _members(shard, group_id)
+    topics = yield from _read(state, shard, group_id, lag_times, now)
+    samples.add(f.GROUP_MEMBERS, members, group_id)
+    if members:
+        samples.add(f.REBALANCING, int(is_rebalancing), group_id)
+    if not topics:
+        return
+    _add_sums(state, samples, group_id, topics)
+    granularity = state.config.metrics_groups_granularity
+    if granularity != PARTITION:
+        return
+    count = sum(2 * len(topic.rows) for topic in topics)
+    room = samples.left - SUMS * groups_left - state.config.metrics_max_series // 4
+    if 3 * count // 2 > room:
+        samples.leave_out(count)
+        return
+    for topic in topics:
+        for start in range(0, len(topic.rows), STEP_ROWS):
+            _add_rows(state, samples, group_id, topic.name, topic.rows[start : start + STEP_ROWS])
+            yield
+
+
+def _members(shard: Shard, group_id: str) -> tuple[int, bool]:
+    """How many members the group has, and whether it rebalances."""
+    consumers = shard.hard.consumers.groups.get(group_id)
+    if consumers is not None:
+        return len(consumers.members), state_name(consumers) not in ("Stable", "Empty")
+    group = shard.running.groups.get(group_id)
+    if group is None:
+        return 0, False
+    return len(group.members), group.phase not in (Phase.STABLE, Phase.EMPTY)
+
+
+def _read(
+    state: BrokerState, shard: Shard, group_id: str, lag_times: LagTimes, now: Millis
+) -> Generator[None, None, list[OfTopic]]:
+    by_topic: dict[str, dict[int, int]] = {}
+    for (name, index), value in shard.hard.offsets.get(group_id, {}).items():
+        by_topic.setdefault(name, {})[index] = value.offset
+    found = []
+    left = STEP_READ
+    for name, offsets in by_topic.items():
+        topic = state.topic(name)
+        partitions = () if topic is None else tuple(state.topics.partitions[topic.topic_id])
+        rows = []
+        for index, partition in enumerate(partitions):
+            rows.append(_row(index, partition, offsets.pop(index, -1), lag_times, now))
+            left -= 1
+            if not left:
+                yield
+                left = STEP_READ
+        rows += [Row(index, offset, -1, UNKNOWN) for index, offset in offsets.items()]
+        found.append(OfTopic(name, tuple(rows)))
+    yield from _look_up(found, lag_times, now)
+    return found
+
+
+def _row(index: int, partition: Partition, offset: int, lag_times: LagTimes, now: Millis) -> Row:
+    if offset < 0:
+        return Row(index, -1, -1, UNKNOWN)
+    lag = max(partition.end_offset - offset, 0)
+    return Row(index, offset, lag, lag_times.lag_ms(partition, offset, now), partition)
+
+
+def _look_up(topics: list[OfTopic], lag_times: LagTimes, now: Millis) -> Generator[None, None, None]:
+    """The lags that the rings could not tell."""
+    count = 0
+    for topic in topics:
+        for row in topic.rows:
+            if row.lag_ms == IN_BATCH and row.partition is not None:
+                row.lag_ms = lag_times.look_up(row.partition, row.offset, now)
+                count += 1
+                if count % STEP_LOOKUPS == 0:
+                    yield
+
+
+def _add_sums(state: BrokerState, samples: Samples, group_id: str, topics: list[OfTopic]) -> None:
+    lags = [row.lag for topic in topics for row in topic.rows if row.lag >= 0]
+    ages = [row.lag_ms for topic in topics for row in topic.rows if row.lag_ms >= 0]
+    cluster = state.catalog.cluster_id
+    if lags:
+        samples.add(f.MAX_LAG, max(lags), cluster, group_id)
+        samples.add(f.SUM_LAG, sum(lags), cluster, group_id)
+    if ages:
+        samples.add(f.MAX_LAG_SECONDS, max(ages) / 1000, cluster, group_id)
+    if state.config.metrics_groups_granularity in (PARTITION, TOPIC):
+        for topic in topics:
+            known = [row for row in topic.rows if row.offset >= 0]
+            samples.add(f.GROUP_OFFSET_SUM, sum(row.offset for row in known), group_id, topic.name)
+            samples.add(f.GROUP_LAG_SUM, sum(row.lag for row in known if row.lag >= 0), group_id, topic.name)
+
+
+def _add_rows(state: BrokerState, samples: Samples, group_id: str, topic: str, rows: tuple[Row, ...]) -> None:
+    place = f'consumergroup="{escaped(group_id)}",topic="{escaped(topic)}",partition="'
+    of_lag = f'cluster_name="{escaped(state.catalog.cluster_id)}",group="{escaped(group_id)}",topic="{escaped(topic)}",'
+    offset, lag, age = f.GROUP_OFFSET.name, f.GROUP_LAG.name, f.LAG_SECONDS.name
+    samples.add_lines(f.GROUP_OFFSET, [f'{offset}{{{place}{row.index}"}} {row.offset}' for row in rows])
+    samples.add_lines(
+        f.GROUP_LAG, [f'{lag}{{{place}{row.index}"}} {row.lag}' for row in rows if row.offset < 0 or row.lag >= 0]
+    )
+    samples.add_lines(
+        f.LAG_SECONDS,
+        [f'{age}{{{of_lag}partition="{row.index}"}} {number(row.lag_ms / 1000)}' for row in rows if row.lag_ms >= 0],
+    )
