@@ -9,6 +9,7 @@ topics          create, list, describe and delete topics
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use
+health          whether a server or a cluster serves its clients
 stable_offsets  what holds back readers of committed records
 produce         lines to records
 consume         records to lines

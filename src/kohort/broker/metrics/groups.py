@@ -27,7 +27,7 @@ from kohort.coordinator.shard import Shard
 
 SUMS = 7
 """Series of a group with one topic, besides those of its partitions."""
-STEP_READ = 2_000
+STEP_READ = 1_000
 """Partitions that are read in one step."""
 STEP_LOOKUPS = 50
 """Batches that are looked up in one step."""
@@ -37,7 +37,7 @@ PARTITION, TOPIC = "partition", "topic"
 """Values of metrics.groups.granularity; the third is "group"."""
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, gc=False):
     """A partition of a topic in which the group has committed."""
 
     index: int
@@ -49,9 +49,13 @@ class Row(msgspec.Struct):
     partition: Partition | None = None
 
 
-class OfTopic(msgspec.Struct, frozen=True):
+class OfTopic(msgspec.Struct):
     name: str
-    rows: tuple[Row, ...]
+    rows: list[Row]
+    offset_sum: int = 0
+    lag_sum: int = 0
+    max_lag: int = -1
+    max_lag_ms: Millis = UNKNOWN
 
 
 class Census:
@@ -89,7 +93,11 @@ def _add_group(
     groups_left: int,
     now: Millis,
 ) -> Generator[None, None, None]:
-    census.offsets += len(shard.hard.offsets.get(group_id, ()))
+    committed = len(shard.hard.offsets.get(group_id, ()))
+    census.offsets += committed
+    if samples.left < SUMS:
+        samples.leave_out(SUMS + 2 * committed)
+        return
     members, is_rebalancing = _members(shard, group_id)
     topics = yield from _read(state, shard, group_id, lag_times, now)
     samples.add(f.GROUP_MEMBERS, members, group_id)
@@ -97,9 +105,9 @@ def _add_group(
         samples.add(f.REBALANCING, int(is_rebalancing), group_id)
     if not topics:
         return
+    yield from _look_up(topics, lag_times, now)
     _add_sums(state, samples, group_id, topics)
-    granularity = state.config.metrics_groups_granularity
-    if granularity != PARTITION:
+    if state.config.metrics_groups_granularity != PARTITION:
         return
     count = sum(2 * len(topic.rows) for topic in topics)
     room = samples.left - SUMS * groups_left - state.config.metrics_max_series // 4
@@ -127,62 +135,70 @@ def _read(
     state: BrokerState, shard: Shard, group_id: str, lag_times: LagTimes, now: Millis
 ) -> Generator[None, None, list[OfTopic]]:
     by_topic: dict[str, dict[int, int]] = {}
-    for (name, index), value in shard.hard.offsets.get(group_id, {}).items():
+    for at, ((name, index), value) in enumerate(list(shard.hard.offsets.get(group_id, {}).items()), 1):
         by_topic.setdefault(name, {})[index] = value.offset
+        if at % STEP_READ == 0:
+            yield
     found = []
     left = STEP_READ
     for name, offsets in by_topic.items():
         topic = state.topic(name)
         partitions = () if topic is None else tuple(state.topics.partitions[topic.topic_id])
-        rows = []
+        read = OfTopic(name, [])
         for index, partition in enumerate(partitions):
-            rows.append(_row(index, partition, offsets.pop(index, -1), lag_times, now))
+            _read_partition(read, index, partition, offsets.pop(index, -1), lag_times, now)
             left -= 1
             if not left:
                 yield
                 left = STEP_READ
-        rows += [Row(index, offset, -1, UNKNOWN) for index, offset in offsets.items()]
-        found.append(OfTopic(name, tuple(rows)))
-    yield from _look_up(found, lag_times, now)
+        read.rows += [Row(index, offset, -1, UNKNOWN) for index, offset in offsets.items()]
+        read.offset_sum += sum(offsets.values())
+        found.append(read)
     return found
 
 
-def _row(index: int, partition: Partition, offset: int, lag_times: LagTimes, now: Millis) -> Row:
+def _read_partition(
+    read: OfTopic, index: int, partition: Partition, offset: int, lag_times: LagTimes, now: Millis
+) -> None:
     if offset < 0:
-        return Row(index, -1, -1, UNKNOWN)
+        read.rows.append(Row(index, -1, -1, UNKNOWN))
+        return
     lag = max(partition.end_offset - offset, 0)
-    return Row(index, offset, lag, lag_times.lag_ms(partition, offset, now), partition)
+    read.rows.append(Row(index, offset, lag, lag_times.lag_ms(partition, offset, now), partition))
+    read.offset_sum += offset
+    read.lag_sum += lag
+    read.max_lag = max(read.max_lag, lag)
 
 
 def _look_up(topics: list[OfTopic], lag_times: LagTimes, now: Millis) -> Generator[None, None, None]:
-    """The lags that the rings could not tell."""
-    count = 0
+    """The lags that the rings could not tell, and the largest of all."""
+    looked_up = 0
     for topic in topics:
-        for row in topic.rows:
+        for at, row in enumerate(topic.rows, 1):
             if row.lag_ms == IN_BATCH and row.partition is not None:
                 row.lag_ms = lag_times.look_up(row.partition, row.offset, now)
-                count += 1
-                if count % STEP_LOOKUPS == 0:
+                looked_up += 1
+                if looked_up % STEP_LOOKUPS == 0:
                     yield
+            topic.max_lag_ms = max(topic.max_lag_ms, row.lag_ms)
+            if at % STEP_READ == 0:
+                yield
 
 
 def _add_sums(state: BrokerState, samples: Samples, group_id: str, topics: list[OfTopic]) -> None:
-    lags = [row.lag for topic in topics for row in topic.rows if row.lag >= 0]
-    ages = [row.lag_ms for topic in topics for row in topic.rows if row.lag_ms >= 0]
     cluster = state.catalog.cluster_id
-    if lags:
-        samples.add(f.MAX_LAG, max(lags), cluster, group_id)
-        samples.add(f.SUM_LAG, sum(lags), cluster, group_id)
-    if ages:
-        samples.add(f.MAX_LAG_SECONDS, max(ages) / 1000, cluster, group_id)
+    if (max_lag := max(topic.max_lag for topic in topics)) >= 0:
+        samples.add(f.MAX_LAG, max_lag, cluster, group_id)
+        samples.add(f.SUM_LAG, sum(topic.lag_sum for topic in topics), cluster, group_id)
+    if (max_lag_ms := max(topic.max_lag_ms for topic in topics)) >= 0:
+        samples.add(f.MAX_LAG_SECONDS, max_lag_ms / 1000, cluster, group_id)
     if state.config.metrics_groups_granularity in (PARTITION, TOPIC):
         for topic in topics:
-            known = [row for row in topic.rows if row.offset >= 0]
-            samples.add(f.GROUP_OFFSET_SUM, sum(row.offset for row in known), group_id, topic.name)
-            samples.add(f.GROUP_LAG_SUM, sum(row.lag for row in known if row.lag >= 0), group_id, topic.name)
+            samples.add(f.GROUP_OFFSET_SUM, topic.offset_sum, group_id, topic.name)
+            samples.add(f.GROUP_LAG_SUM, topic.lag_sum, group_id, topic.name)
 
 
-def _add_rows(state: BrokerState, samples: Samples, group_id: str, topic: str, rows: tuple[Row, ...]) -> None:
+def _add_rows(state: BrokerState, samples: Samples, group_id: str, topic: str, rows: list[Row]) -> None:
     place = f'consumergroup="{escaped(group_id)}",topic="{escaped(topic)}",partition="'
     of_lag = f'cluster_name="{escaped(state.catalog.cluster_id)}",group="{escaped(group_id)}",topic="{escaped(topic)}",'
     offset, lag, age = f.GROUP_OFFSET.name, f.GROUP_LAG.name, f.LAG_SECONDS.name

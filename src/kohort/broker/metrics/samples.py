@@ -51,6 +51,9 @@ class Samples:
 
     def add(self, family: Family, value: float, *labels: str) -> None:
         """One series. `labels`: the values of the family's labels, or none for a total of all."""
+        if self.left <= 0:
+            self.left_out += 1
+            return
         self.add_lines(family, [f"{family.name}{labels_text(family.labels, labels)} {number(value)}"])
 
     def add_lines(self, family: Family, lines: list[str]) -> None:

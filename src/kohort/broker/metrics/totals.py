@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from kohort import __version__, compiled
 from kohort.broker.apis import APIS, FETCH, PRODUCE
 from kohort.broker.metrics import families as f
 from kohort.broker.metrics.groups import Census
@@ -27,7 +26,6 @@ STATES = {
 
 
 def add_server(state: BrokerState, samples: Samples, times: TurnTimes) -> None:
-    samples.add(f.BUILD_INFO, 1, __version__, compiled.running())
     present = state.present_nodes
     samples.add(f.BROKERS, len(present))
     for node in present:
@@ -46,11 +44,11 @@ def _add(samples: Samples, family: f.Family, histogram: Histogram) -> None:
 
 def _add_requests(state: BrokerState, samples: Samples) -> None:
     of_api: Counter[int] = Counter()
-    for head, count in sorted(state.requests.items()):
+    for head, count in sorted(state.requests.items(), key=lambda item: item[0]):
         key, version = int.from_bytes(head[:2], "big"), int.from_bytes(head[2:], "big")
-        of_api[key] += count
-        if count:
-            samples.add(f.REQUESTS, count, APIS[key].name, str(version))
+        of_api[key] += count.handled
+        if count.handled:
+            samples.add(f.REQUESTS, count.handled, APIS[key].name, str(version))
     samples.add(f.PRODUCE_REQUESTS, of_api[PRODUCE.key])
     samples.add(f.FETCH_REQUESTS, of_api[FETCH.key])
 

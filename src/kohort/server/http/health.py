@@ -43,8 +43,8 @@ def writer_check(*, runs: bool) -> Check:
     return Check("storage", runs, "its thread runs" if runs else "the thread that commits has ended")
 
 
-def stopping_check(*, stopping: bool) -> Check:
-    return Check("stopping", not stopping, "the server stops" if stopping else "no")
+def running_check(*, stopping: bool) -> Check:
+    return Check("running", not stopping, "the server stops" if stopping else "yes")
 
 
 def listening_check(down: Sequence[int], brokers: int) -> Check:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from kohort import __version__, compiled
 from kohort.broker.metrics import families as f
 from kohort.broker.metrics.samples import Samples
 from kohort.server import open_files
@@ -68,6 +69,7 @@ def add_files(samples: Samples, data_dir: str) -> None:
 
 def add_process(samples: Samples) -> None:
     """Linux tells memory and files in /proc; elsewhere these are left out."""
+    samples.add(f.BUILD_INFO, 1, __version__, compiled.running())
     samples.add(f.CPU, time.process_time())
     if (most := open_files.limit()) is not None:
         samples.add(f.MAX_FILES, most)

@@ -23,7 +23,7 @@ from kohort.server.http.health import (
     disk_check,
     groups_check,
     listening_check,
-    stopping_check,
+    running_check,
     turn_check,
     writer_check,
 )
@@ -104,7 +104,7 @@ class HttpPages:
 
     def _ready(self) -> list[Check]:
         checks = [
-            stopping_check(stopping=self.stopping),
+            running_check(stopping=self.stopping),
             listening_check(self._down(), self._config.brokers),
             groups_check(self._state),
             *self._live(),
