@@ -16,6 +16,7 @@ consume         records to lines
 groups/         `kohort groups`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
+metrics/        `kohort metrics`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion

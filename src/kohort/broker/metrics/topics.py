@@ -13,7 +13,7 @@ from kohort.broker.metrics.families import Family
 from kohort.broker.metrics.samples import Samples, escaped
 from kohort.broker.metrics.turn_times import TurnTimes
 from kohort.broker.state import BrokerState
-from kohort.broker.topics.catalog import Topic
+from kohort.broker.topics.catalog import METADATA_LOG, Topic
 
 STEP_ROWS = 500
 """Partitions whose lines are made in one step."""
@@ -38,8 +38,9 @@ def add_topics(state: BrokerState, samples: Samples, times: TurnTimes) -> Genera
 
 
 def _forget_deleted(state: BrokerState, times: TurnTimes) -> None:
-    """What was appended to deleted topics stays in the sums of all topics."""
+    """What was appended to deleted topics stays in the sums of all topics. The metadata log is no topic."""
     for counts in (times.records, times.bytes):
+        counts.pop(METADATA_LOG.topic_id, None)
         for topic_id in [topic_id for topic_id in counts if topic_id and topic_id not in state.catalog.by_id]:
             counts[b""] = counts.get(b"", 0) + counts.pop(topic_id)
 

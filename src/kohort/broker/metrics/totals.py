@@ -15,6 +15,8 @@ from kohort.broker.state import BrokerState
 from kohort.coordinator.journal.rebalance_counts import BOUNDS_S
 from kohort.coordinator.transactions.transaction import State
 
+CONSUMERS_FETCH = "FetchConsumer"
+"""Kafka counts the fetches of consumers under this name too (RequestMetrics.java)."""
 EXPIRED = "session expired"
 STATES = {
     f.GROUPS_PREPARING: ("PreparingRebalance", "Assigning"),
@@ -48,7 +50,8 @@ def _add_requests(state: BrokerState, samples: Samples) -> None:
         key, version = int.from_bytes(head[:2], "big"), int.from_bytes(head[2:], "big")
         of_api[key] += count.handled
         if count.handled:
-            samples.add(f.REQUESTS, count.handled, APIS[key].name, str(version))
+            for name in (APIS[key].name, CONSUMERS_FETCH) if key == FETCH.key else (APIS[key].name,):
+                samples.add(f.REQUESTS, count.handled, name, str(version))
     samples.add(f.PRODUCE_REQUESTS, of_api[PRODUCE.key])
     samples.add(f.FETCH_REQUESTS, of_api[FETCH.key])
 
