@@ -83,7 +83,7 @@ REPLICAS = _gauge("kafka_topic_partition_replicas", "Number of replicas", *_PART
 IN_SYNC = _gauge("kafka_topic_partition_in_sync_replica", "Number of replicas in sync", *_PARTITION)
 PREFERRED = _gauge("kafka_topic_partition_leader_is_preferred", "1 if the first replica leads", *_PARTITION)
 UNDER_REPLICATED = _gauge(
-    "kafka_topic_partition_under_replicated_partition", "1 if replicas are not in sync", *_PARTITION
+    "kafka_topic_partition_under_replicated_partition", "0: the replicas of a process share its data", *_PARTITION
 )
 
 # -- Kafka's beans, as jmx_exporter prints them
@@ -106,7 +106,7 @@ HANDLER_IDLE = _gauge(
 LEADER_COUNT = _gauge("kafka_server_replicamanager_leadercount", "Partitions that the brokers lead")
 PARTITION_COUNT = _gauge("kafka_server_replicamanager_partitioncount", "Partitions of the brokers")
 UNDER_REPLICATED_COUNT = _gauge(
-    "kafka_server_replicamanager_underreplicatedpartitions", "Partitions with replicas that are not in sync"
+    "kafka_server_replicamanager_underreplicatedpartitions", "0: the replicas of a process share its data"
 )
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 ACTIVE_CONTROLLERS = _gauge(f"{_CONTROLLER}activecontrollercount", "1: this process is the controller")

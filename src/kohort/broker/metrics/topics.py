@@ -33,7 +33,7 @@ def add_topics(state: BrokerState, samples: Samples, times: TurnTimes) -> Genera
         yield from _add_offsets(state, samples, topic)
         yield
     for topic in listed:
-        yield from _add_replicas(state, samples, topic)
+        yield from _add_replicas(samples, topic)
         yield
 
 
@@ -62,22 +62,21 @@ def _add_offsets(state: BrokerState, samples: Samples, topic: Topic) -> Generato
     samples.add(f.TOPIC_BYTES, size, topic.name)
 
 
-def _add_replicas(state: BrokerState, samples: Samples, topic: Topic) -> Generator[None, None, None]:
+def _add_replicas(samples: Samples, topic: Topic) -> Generator[None, None, None]:
+    """As Metadata says it: the brokers of a process share its data, so all replicas are in sync."""
     place = f'topic="{escaped(topic.name)}",partition="'
-    absent = state.absent
     for start in range(0, len(topic.partitions), STEP_ROWS):
         lines: dict[Family, list[str]] = {
             family: [] for family in (f.LEADER, f.REPLICAS, f.IN_SYNC, f.PREFERRED, f.UNDER_REPLICATED)
         }
         for index, assignment in enumerate(topic.partitions[start : start + STEP_ROWS], start):
             replicas, leader = assignment.replicas, assignment.leader
-            in_sync = len([replica for replica in replicas if replica not in absent])
             for family, value in (
                 (f.LEADER, leader),
                 (f.REPLICAS, len(replicas)),
-                (f.IN_SYNC, in_sync),
+                (f.IN_SYNC, len(replicas)),
                 (f.PREFERRED, int(leader == replicas[0])),
-                (f.UNDER_REPLICATED, int(in_sync < len(replicas))),
+                (f.UNDER_REPLICATED, 0),
             ):
                 lines[family].append(f'{family.name}{{{place}{index}"}} {value}')
         for family, found in lines.items():

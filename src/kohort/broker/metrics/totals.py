@@ -82,18 +82,17 @@ def add_rebalances(state: BrokerState, samples: Samples) -> Generator[None, None
 def add_partitions(state: BrokerState, samples: Samples) -> Generator[None, None, None]:
     """Counts over all partitions."""
     absent = state.absent
-    offline = under = count = topics = 0
+    offline = count = topics = 0
     for topic in list(state.catalog.topics.values()):
         count += len(topic.partitions)
         topics += 1
         if absent:
             offline += sum(assignment.leader in absent for assignment in topic.partitions)
-            under += sum(not absent.isdisjoint(assignment.replicas) for assignment in topic.partitions)
         if topics % 500 == 0:
             yield
     samples.add(f.LEADER_COUNT, count - offline)
     samples.add(f.PARTITION_COUNT, count)
-    samples.add(f.UNDER_REPLICATED_COUNT, under)
+    samples.add(f.UNDER_REPLICATED_COUNT, 0)
     samples.add(f.TOPIC_COUNT, topics)
     samples.add(f.GLOBAL_PARTITIONS, count)
     samples.add(f.OFFLINE_PARTITIONS, offline)

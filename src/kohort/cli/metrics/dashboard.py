@@ -45,7 +45,7 @@ ROWS = (
                 "short",
                 ((f"sum(kafka_coordinator_group_groupmetadatamanager_numgroups{{{OF}}})", ""),),
             ),
-            Panel("Rebalancing", "stat", 4, "short", ((f"sum(kohort_group_rebalancing{{{OF}}})", ""),)),
+            Panel("Rebalancing", "stat", 4, "short", ((f"sum(kohort_group_rebalancing{{{OF}}}) or vector(0)", ""),)),
             Panel("Most behind", "stat", 4, "s", ((f"max(kafka_consumergroup_group_max_lag_seconds{{{OF}}})", ""),)),
             Panel("Connections", "stat", 4, "short", ((f"sum(kohort_connections{{{OF}}})", ""),)),
             Panel(

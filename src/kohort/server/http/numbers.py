@@ -10,6 +10,7 @@ from pathlib import Path
 from kohort import __version__, compiled
 from kohort.broker.metrics import families as f
 from kohort.broker.metrics.samples import Samples
+from kohort.config import listeners_of
 from kohort.server import open_files
 from kohort.server.connections import Connections
 
@@ -43,8 +44,8 @@ def add_loop(samples: Samples, idle: LoopIdle) -> None:
 
 def add_connections(samples: Samples, connections: Connections) -> None:
     by_listener = Counter(connection.listener for connection in connections.all_open())
-    for listener, count in sorted(by_listener.items()):
-        samples.add(f.CONNECTIONS, count, listener)
+    for listener in listeners_of(connections.config):
+        samples.add(f.CONNECTIONS, by_listener[listener.name], listener.name)
     samples.add(f.GUESTS, connections.at_door)
     samples.add(f.REQUEST_BYTES, connections.inflow.total)
     samples.add(f.REQUEST_BYTES_MAX, connections.inflow.limit)
