@@ -219,9 +219,9 @@ def test_a_commit_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_full_disk_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
-        f_bavail, f_blocks = 1, 1_000
+        free, total = 1, 1_000
 
-    monkeypatch.setattr("os.statvfs", lambda _: Full)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Full)
     assert str(health.disk_check("/data")) == "failed disk: 0.1% of the volume of /data is free"
 
 

@@ -161,6 +161,27 @@ def test_members_rebalances_and_requests(server: KohortServer) -> None:
     consumer.close()
 
 
+def test_an_open_transaction_holds_readers_back(server: KohortServer) -> None:
+    from confluent_kafka import Producer
+
+    server.create_topic("orders", 1)
+    server.produce("orders", "before")
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "transactional.id": "t"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce("orders", "in it", partition=0)
+    producer.flush(10)
+    one = {"topic": "orders", "partition": "0"}
+    found = numbers(server.http_address)
+    assert value(found, "kohort_topic_partition_last_stable_offset", **one) == 1
+    assert value(found, "kafka_topic_partition_current_offset", **one) == 2
+    assert value(found, "kohort_transactions", state="Ongoing") == 1
+    producer.commit_transaction(10)
+    found = numbers(server.http_address)
+    assert of(found, "kohort_topic_partition_last_stable_offset") == {}
+    assert value(found, "kohort_transactions", state="CompleteCommit") == 1
+
+
 def test_names_are_hostile_input(server: KohortServer) -> None:
     """Names of groups are any text: quotes, line breaks, a line of metrics."""
     names = ['a"b', "line\nbreak", "back\\slash", '"} 1\nkafka_brokers 77\n#', "\u2028ü", "x" * 400, "<script>", "{}"]

@@ -143,6 +143,11 @@ REQUEST_BYTES = _gauge("kohort_queued_request_bytes", "Bytes of requests that ar
 REQUEST_BYTES_MAX = _gauge("kohort_queued_request_bytes_max", "The setting queued.max.request.bytes")
 RESPONSE_BYTES = _gauge("kohort_queued_response_bytes", "Bytes of answers that clients have not read")
 RESPONSE_BYTES_MAX = _gauge("kohort_queued_response_bytes_max", "The setting queued.max.response.bytes")
+STABLE_OFFSET = _gauge(
+    "kohort_topic_partition_last_stable_offset",
+    "Where readers of committed records end; only where an open transaction holds them back",
+    *_PARTITION,
+)
 TOPIC_BYTES = _gauge("kohort_topic_bytes", "Bytes of the record batches of the topic", "topic")
 STORAGE_BYTES = _gauge("kohort_storage_bytes", "Size of the database file; absent if the data is in memory")
 WAL_BYTES = _gauge("kohort_wal_bytes", "Size of the write-ahead log; absent if the data is in memory")

@@ -55,8 +55,14 @@ def _add_offsets(state: BrokerState, samples: Samples, topic: Topic) -> Generato
         rows = list(enumerate(partitions[start : start + STEP_ROWS], start))
         ends = [f'{f.END_OFFSET.name}{{{place}{index}"}} {partition.end_offset}' for index, partition in rows]
         firsts = [f'{f.START_OFFSET.name}{{{place}{index}"}} {partition.start_offset}' for index, partition in rows]
+        held = [
+            f'{f.STABLE_OFFSET.name}{{{place}{index}"}} {partition.last_stable_offset}'
+            for index, partition in rows
+            if partition.holds_readers
+        ]
         samples.add_lines(f.END_OFFSET, ends)
         samples.add_lines(f.START_OFFSET, firsts)
+        samples.add_lines(f.STABLE_OFFSET, held)
         size += sum(partition.size for _, partition in rows)
         yield
     samples.add(f.TOPIC_BYTES, size, topic.name)

@@ -12,6 +12,7 @@ from kohort.broker.metrics.histograms import Histogram, add_histogram
 from kohort.broker.metrics.samples import Samples
 from kohort.broker.metrics.turn_times import TurnTimes
 from kohort.broker.state import BrokerState
+from kohort.config import Address
 from kohort.coordinator.journal.rebalance_counts import BOUNDS_S
 from kohort.coordinator.transactions.transaction import State
 
@@ -31,7 +32,7 @@ def add_server(state: BrokerState, samples: Samples, times: TurnTimes) -> None:
     present = state.present_nodes
     samples.add(f.BROKERS, len(present))
     for node in present:
-        samples.add(f.BROKER_INFO, 1, str(node.id), f"{node.host}:{node.port}")
+        samples.add(f.BROKER_INFO, 1, str(node.id), str(Address(node.host, node.port)))
     samples.add(f.ACTIVE_CONTROLLERS, 1)
     _add_requests(state, samples)
     for family, histogram in ((f.TURNS, times.turns), (f.STEPS, times.steps), (f.COMMITS, times.commits)):

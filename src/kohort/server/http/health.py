@@ -9,6 +9,7 @@ loaded, turns end, and the volume of the data has room. What ends the process, a
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -62,8 +63,8 @@ def groups_check(state: BrokerState) -> Check:
 
 def disk_check(data_dir: str) -> Check:
     try:
-        found = os.statvfs(os.path.expanduser(data_dir))
+        found = shutil.disk_usage(os.path.expanduser(data_dir))
     except OSError as error:
         return Check("disk", False, f"{data_dir}: {error.strerror}")
-    share = found.f_bavail / max(found.f_blocks, 1)
+    share = found.free / max(found.total, 1)
     return Check("disk", share > LEAST_FREE, f"{share:.1%} of the volume of {data_dir} is free")

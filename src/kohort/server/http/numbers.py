@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -62,10 +63,9 @@ def add_files(samples: Samples, data_dir: str) -> None:
         except OSError:
             continue
     try:
-        found = os.statvfs(directory)
+        samples.add(f.DISK_FREE, shutil.disk_usage(directory).free)
     except OSError:
         return
-    samples.add(f.DISK_FREE, found.f_bavail * found.f_frsize)
 
 
 def add_process(samples: Samples) -> None:

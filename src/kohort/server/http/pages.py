@@ -80,6 +80,7 @@ class HttpPages:
     def close(self) -> None:
         if self._sampler is not None:
             self._sampler.cancel()
+            self._scraper.close()
         self.between.close()
         self.door.close()
 

@@ -38,6 +38,10 @@ class Scraper:
             running.add_done_callback(lambda task: self._over(open_metrics, task))
         return await asyncio.shield(running)
 
+    def close(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+
     async def _after_rest(self, open_metrics: bool) -> tuple[bytes, ...]:
         rest = self._ended + min(REST * self.last_s, LONGEST_REST_S) - time.perf_counter()
         if rest > 0:
