@@ -68,19 +68,21 @@ def test_before_the_ring_the_batch_tells(wire: Wire) -> None:
     times, partition = LagTimes(wire.broker.state.storage), partition_of(wire)
     times.begin_scrape()
     append(wire, 5_000)
-    assert times.lag_ms(partition, 1, 9_000) == 0
-    assert times.lag_ms(partition, 0, 9_000) == IN_BATCH
+    assert times.lag_ms(partition, 1, partition.end_offset, 9_000) == 0
+    assert times.lag_ms(partition, 0, partition.end_offset, 9_000) == IN_BATCH
     assert times.look_up(partition, 0, 9_000) == 4_000
     append(wire, 10_000)
     times.sample(10_500)
-    assert times.lag_ms(partition, 1, 12_000) == 3_000, "between the points at 9.0 and 10.5 s, so as of the first"
+    assert times.lag_ms(partition, 1, partition.end_offset, 12_000) == 3_000, (
+        "between the points at 9.0 and 10.5 s, so as of the first"
+    )
 
 
 def test_a_timestamp_in_the_future_is_no_newer_than_the_first_point(wire: Wire) -> None:
     times, partition = LagTimes(wire.broker.state.storage), partition_of(wire)
     times.begin_scrape()
     append(wire, 99_000)
-    assert times.lag_ms(partition, 0, 9_000) == IN_BATCH
+    assert times.lag_ms(partition, 0, partition.end_offset, 9_000) == IN_BATCH
     assert times.look_up(partition, 0, 11_000) == 2_000
 
 
@@ -90,7 +92,7 @@ def test_limits(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     assert times.look_up(partition, 0, 9_000) == UNKNOWN, "no lookups are left"
     monkeypatch.setattr(lag_times, "MOST_RINGS", 0)
     times.begin_scrape()
-    assert times.lag_ms(partition, 0, 9_000) == IN_BATCH
+    assert times.lag_ms(partition, 0, partition.end_offset, 9_000) == IN_BATCH
     assert not times.rings
     assert times.look_up(partition, 0, 9_000) == 4_000
 
@@ -98,7 +100,7 @@ def test_limits(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_partition_without_lag_loses_its_ring(wire: Wire) -> None:
     times, partition = LagTimes(wire.broker.state.storage), partition_of(wire)
     append(wire, 5_000)
-    times.lag_ms(partition, 0, 9_000)
+    times.lag_ms(partition, 0, partition.end_offset, 9_000)
     times.sample(9_000 + lag_times.FORGET_MS)
     assert times.rings
     times.sample(9_001 + lag_times.FORGET_MS)

@@ -86,6 +86,7 @@ class Server:
                     self._connections,
                     down=self._brokers_down,
                     writer_runs=lambda: self._turns.writer_runs,
+                    failed_logins={} if self._entrance is None else self._entrance.door.failures,
                 )
             if self._failure.done():
                 raise ConnectionAbortedError("the server has failed")

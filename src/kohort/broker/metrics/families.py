@@ -139,6 +139,10 @@ EXPIRED = _counter("kohort_members_expired_total", "Members that were removed be
 WAITING = _gauge("kohort_waiting_requests", "Joins, syncs, held heartbeats (group) and fetches that wait", "kind")
 CONNECTIONS = _gauge("kohort_connections", "Open connections, those that have to authenticate left out", "listener")
 GUESTS = _gauge("kohort_connections_unauthenticated", "Connections that have not authenticated yet")
+FAILED_LOGINS = _counter(
+    "kohort_authentication_failures_total", "SASL authentications that failed or took too long", "listener"
+)
+DENIED = _counter("kohort_refused_total", "Requests, or parts of them, that ACLs denied", "operation", "type")
 REQUEST_BYTES = _gauge("kohort_queued_request_bytes", "Bytes of requests that are read and not answered")
 REQUEST_BYTES_MAX = _gauge("kohort_queued_request_bytes_max", "The setting queued.max.request.bytes")
 RESPONSE_BYTES = _gauge("kohort_queued_response_bytes", "Bytes of answers that clients have not read")

@@ -29,8 +29,10 @@ SUMS = 7
 """Series of a group with one topic, besides those of its partitions."""
 STEP_READ = 1_000
 """Partitions that are read in one step."""
-STEP_LOOKUPS = 50
-"""Batches that are looked up in one step."""
+STEP_AGES = 300
+"""Partitions whose lag in seconds is found in one step, if no batch has to be looked up."""
+LOOKUP_WORK = 6
+"""A look at a batch counts for so many partitions."""
 STEP_ROWS = 300
 """Partitions whose lines are made in one step."""
 PARTITION, TOPIC = "partition", "topic"
@@ -99,13 +101,13 @@ def _add_group(
         samples.leave_out(SUMS + 2 * committed)
         return
     members, is_rebalancing = _members(shard, group_id)
-    topics = yield from _read(state, shard, group_id, lag_times, now)
+    topics = yield from _read(state, shard, group_id)
     samples.add(f.GROUP_MEMBERS, members, group_id)
     if members:
         samples.add(f.REBALANCING, int(is_rebalancing), group_id)
     if not topics:
         return
-    yield from _look_up(topics, lag_times, now)
+    yield from _find_ages(topics, lag_times, now)
     _add_sums(state, samples, group_id, topics)
     if state.config.metrics_groups_granularity != PARTITION:
         return
@@ -131,9 +133,7 @@ def _members(shard: Shard, group_id: str) -> tuple[int, bool]:
     return len(group.members), group.phase not in (Phase.STABLE, Phase.EMPTY)
 
 
-def _read(
-    state: BrokerState, shard: Shard, group_id: str, lag_times: LagTimes, now: Millis
-) -> Generator[None, None, list[OfTopic]]:
+def _read(state: BrokerState, shard: Shard, group_id: str) -> Generator[None, None, list[OfTopic]]:
     by_topic: dict[str, dict[int, int]] = {}
     for at, ((name, index), value) in enumerate(list(shard.hard.offsets.get(group_id, {}).items()), 1):
         by_topic.setdefault(name, {})[index] = value.offset
@@ -144,45 +144,39 @@ def _read(
     for name, offsets in by_topic.items():
         topic = state.topic(name)
         partitions = () if topic is None else tuple(state.topics.partitions[topic.topic_id])
-        read = OfTopic(name, [])
+        rows: list[Row] = []
         for index, partition in enumerate(partitions):
-            _read_partition(read, index, partition, offsets.pop(index, -1), lag_times, now)
+            offset = offsets.pop(index, -1)
+            lag = -1 if offset < 0 else max(partition.end_offset - offset, 0)
+            rows.append(Row(index, offset, lag, UNKNOWN, partition))
             left -= 1
             if not left:
                 yield
                 left = STEP_READ
-        read.rows += [Row(index, offset, -1, UNKNOWN) for index, offset in offsets.items()]
-        read.offset_sum += sum(offsets.values())
-        found.append(read)
+        rows += [Row(index, offset, -1, UNKNOWN) for index, offset in offsets.items()]
+        found.append(OfTopic(name, rows))
     return found
 
 
-def _read_partition(
-    read: OfTopic, index: int, partition: Partition, offset: int, lag_times: LagTimes, now: Millis
-) -> None:
-    if offset < 0:
-        read.rows.append(Row(index, -1, -1, UNKNOWN))
-        return
-    lag = max(partition.end_offset - offset, 0)
-    read.rows.append(Row(index, offset, lag, lag_times.lag_ms(partition, offset, now), partition))
-    read.offset_sum += offset
-    read.lag_sum += lag
-    read.max_lag = max(read.max_lag, lag)
-
-
-def _look_up(topics: list[OfTopic], lag_times: LagTimes, now: Millis) -> Generator[None, None, None]:
-    """The lags that the rings could not tell, and the largest of all."""
-    looked_up = 0
+def _find_ages(topics: list[OfTopic], lag_times: LagTimes, now: Millis) -> Generator[None, None, None]:
+    """The lags in seconds, and the sums and maxima of both kinds."""
+    work = 0
     for topic in topics:
-        for at, row in enumerate(topic.rows, 1):
-            if row.lag_ms == IN_BATCH and row.partition is not None:
-                row.lag_ms = lag_times.look_up(row.partition, row.offset, now)
-                looked_up += 1
-                if looked_up % STEP_LOOKUPS == 0:
-                    yield
-            topic.max_lag_ms = max(topic.max_lag_ms, row.lag_ms)
-            if at % STEP_READ == 0:
+        for row in topic.rows:
+            work += 1
+            if row.lag >= 0 and row.partition is not None:
+                row.lag_ms = lag_times.lag_ms(row.partition, row.offset, row.offset + row.lag, now)
+                if row.lag_ms == IN_BATCH:
+                    row.lag_ms = lag_times.look_up(row.partition, row.offset, now)
+                    work += LOOKUP_WORK
+                topic.lag_sum += row.lag
+                topic.max_lag = max(topic.max_lag, row.lag)
+                topic.max_lag_ms = max(topic.max_lag_ms, row.lag_ms)
+            if row.offset >= 0:
+                topic.offset_sum += row.offset
+            if work >= STEP_AGES:
                 yield
+                work = 0
 
 
 def _add_sums(state: BrokerState, samples: Samples, group_id: str, topics: list[OfTopic]) -> None:

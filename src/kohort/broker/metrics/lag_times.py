@@ -80,9 +80,10 @@ class LagTimes:
             else:
                 ring.add(self._partitions[log].end_offset, now)
 
-    def lag_ms(self, partition: Partition, offset: int, now: Millis) -> Millis:
-        """The age of the record at a committed offset, as far as a ring tells it; 0 if there is none yet."""
-        end = partition.end_offset
+    def lag_ms(self, partition: Partition, offset: int, end: int, now: Millis) -> Millis:
+        """The age of the record at a committed offset, as far as a ring tells it; 0 if there is none yet.
+
+        `end`: where the log ended at `now`."""
         if offset >= end:
             return 0
         ring = self.rings.get(partition.log)

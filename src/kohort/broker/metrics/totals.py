@@ -39,6 +39,8 @@ def add_server(state: BrokerState, samples: Samples, times: TurnTimes) -> None:
         _add(samples, family, histogram)
     samples.add(f.TURN_UNDER_WAY, times.under_way_s)
     samples.add(f.BYTES_OUT, state.turn.fetched_bytes)
+    for (operation, kind), count in sorted(state.audit.denials.items()):
+        samples.add(f.DENIED, count, operation, kind)
 
 
 def _add(samples: Samples, family: f.Family, histogram: Histogram) -> None:

@@ -29,6 +29,8 @@ class Audit:
         self._since = 0
         self._times: dict[tuple[str, str, str, str, str], int] = {}
         self._left_out = 0
+        self.denials: dict[tuple[str, str], int] = {}
+        """How many, by operation and kind of resource."""
 
     def denied(
         self,
@@ -42,6 +44,8 @@ class Audit:
     ) -> None:
         """`who`: the principal and its address."""
         principal, host = who
+        kind = operation.name, resource.name
+        self.denials[kind] = self.denials.get(kind, 0) + 1
         if now - self._since >= REPEAT_MS:
             self._begin(tell, now)
         line = (str(principal), operation.name, resource.name, name, host)

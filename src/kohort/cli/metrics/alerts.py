@@ -91,6 +91,13 @@ ALERTS = (
         "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory for requests or answers",
     ),
     Alert(
+        "KohortLoginsFail",
+        "sum by (instance, listener) (rate(kohort_authentication_failures_total[5m])) > 0.5",
+        "5m",
+        "warning",
+        "clients of {{ $labels.listener }} fail to log in, {{ $value }} times a second; the server's log names them",
+    ),
+    Alert(
         "KohortSeriesLeftOut",
         "kohort_metrics_series_left_out > 0",
         "15m",

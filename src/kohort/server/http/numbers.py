@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from kohort import __version__, compiled
@@ -52,6 +53,11 @@ def add_connections(samples: Samples, connections: Connections) -> None:
     samples.add(f.REQUEST_BYTES_MAX, connections.inflow.limit)
     samples.add(f.RESPONSE_BYTES, connections.outflow.unsent)
     samples.add(f.RESPONSE_BYTES_MAX, connections.outflow.limit)
+
+
+def add_failed_logins(samples: Samples, failures: Mapping[str, int]) -> None:
+    for listener, count in sorted(failures.items()):
+        samples.add(f.FAILED_LOGINS, count, listener)
 
 
 def add_files(samples: Samples, data_dir: str) -> None:

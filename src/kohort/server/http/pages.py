@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from kohort.broker.metrics import families as f
 from kohort.broker.metrics.samples import OPEN_METRICS, Samples
@@ -27,7 +27,7 @@ from kohort.server.http.health import (
     turn_check,
     writer_check,
 )
-from kohort.server.http.numbers import LoopIdle, add_connections, add_files, add_loop, add_process
+from kohort.server.http.numbers import LoopIdle, add_connections, add_failed_logins, add_files, add_loop, add_process
 from kohort.server.http.request import Refused, Request, wants_open_metrics
 from kohort.server.http.scraper import Scraper
 
@@ -54,6 +54,7 @@ class HttpPages:
         self._connections: Connections
         self._down: Callable[[], Sequence[int]]
         self._writer_runs: Callable[[], bool]
+        self._failed_logins: Mapping[str, int]
         self._metrics: Metrics
         self._scraper: Scraper
         self._sampler: asyncio.TimerHandle | None = None
@@ -66,12 +67,15 @@ class HttpPages:
         *,
         down: Callable[[], Sequence[int]],
         writer_runs: Callable[[], bool],
+        failed_logins: Mapping[str, int],
     ) -> None:
-        """Listen. `down`: the ids of the brokers that do not listen. Raises ListenFailed."""
+        """Listen. `down`: the ids of the brokers that do not listen. `failed_logins`: by listener. Raises
+        ListenFailed."""
         self._state = state
         self._connections = connections
         self._down = down
         self._writer_runs = writer_runs
+        self._failed_logins = failed_logins
         self._metrics = Metrics(state, self.times, self._clock.now, self._add_more)
         self._scraper = Scraper(self._metrics, self.between)
         await self.door.up()
@@ -119,6 +123,7 @@ class HttpPages:
     def _add_more(self, samples: Samples) -> None:
         add_loop(samples, self._idle)
         add_connections(samples, self._connections)
+        add_failed_logins(samples, self._failed_logins)
         add_process(samples)
         if self._config.data_dir:
             add_files(samples, self._config.data_dir)

@@ -48,6 +48,8 @@ class Door:
     def __init__(self, admit: Callable[[str, int], str], left: Callable[[str], None], log: LimitedLog) -> None:
         self.log = log
         self.bytes = 0
+        self.failures: dict[str, int] = {}
+        """How many authentications have failed, by listener."""
         self._admit = admit
         self._left = left
         self._guests: dict[Guest, asyncio.TimerHandle] = {}
