@@ -11,6 +11,8 @@ from http_client import OPEN_METRICS, Numbers, ask, connected, numbers, of, said
 
 from kohort.broker.metrics.families import COUNTER, FAMILIES, HISTOGRAM
 from kohort.client.cluster import Cluster
+from kohort.client.errors import AuthenticationFailed, ServerError
+from kohort.config import AUTHORIZER
 from kohort.testing import KohortServer, ManualClock
 
 
@@ -180,6 +182,39 @@ def test_an_open_transaction_holds_readers_back(server: KohortServer) -> None:
     found = numbers(server.http_address)
     assert of(found, "kohort_topic_partition_last_stable_offset") == {}
     assert value(found, "kohort_transactions", state="CompleteCommit") == 1
+
+
+def security_of(user: str, password: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{user}" password="{password}";',
+    }
+
+
+def test_what_is_refused_is_counted() -> None:
+    settings: dict[str, Any] = {"authorizer_class_name": AUTHORIZER, "super_users": "User:ANONYMOUS"}
+    with KohortServer(
+        http_listener="127.0.0.1:0", security="SASL_PLAINTEXT", users={"alice": "secret"}, **settings
+    ) as server:
+        before = numbers(server.http_address)
+        with (
+            pytest.raises(AuthenticationFailed),
+            Cluster(server.bootstrap_servers, security=security_of("alice", "wrong")) as cluster,
+        ):
+            cluster.nodes()
+        with (
+            pytest.raises(ServerError),
+            Cluster(server.bootstrap_servers, security=security_of("alice", "secret"), api_timeout_ms=2_000) as cluster,
+        ):
+            cluster.create_topic("orders", 1)
+        found = numbers(server.http_address)
+    assert of(before, "kohort_authentication_failures_total") == {}
+    assert value(found, "kohort_authentication_failures_total", listener="SECURED") == 1
+    denied = of(found, "kohort_refused_total")
+    assert sum(denied.values()) >= 1
+    assert {dict(labels)["operation"] for labels in denied} == {"CREATE"}
 
 
 def test_names_are_hostile_input(server: KohortServer) -> None:
