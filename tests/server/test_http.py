@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from edges import SlowStorage
-from http_client import ask, connected, parts_of, said
+from http_client import ask, connected, numbers, parts_of, said, value
+from process import ANYWHERE, Serve, run_to_its_end
 
 import kohort.server.http.connection as connections
 import kohort.server.http.health as health
+from kohort import __version__
+from kohort.compiled import running
 from kohort.config import Config, ConfigError, check
 from kohort.server.http.door import MOST
 from kohort.server.http.request import HEAD_BYTES, Refused, read_request, wants_open_metrics
@@ -243,3 +248,19 @@ def test_without_the_setting_there_is_no_listener_and_no_observer() -> None:
         assert server.http_address == ""
         assert server._running._http is None
         assert server._running._turns._schedule._observers == ()
+
+
+def test_a_server_as_a_process(tmp_path: Path) -> None:
+    """The ready line names the address; the pages answer as long as the server runs."""
+    with Serve(*ANYWHERE, "--data-dir", str(tmp_path), "--set", "http.listener=127.0.0.1:0") as served:
+        [address] = re.findall(r" http=(\S+)", served.ready)
+        status, _, text = ask(address, "/readyz")
+        assert status == 200
+        assert f"of the volume of {tmp_path} is free" in text
+        assert value(numbers(address), "kohort_build_info", version=__version__, runs=running()) == 1
+        served.process.terminate()
+        assert served.ended() == 0
+        with pytest.raises(ConnectionError):
+            ask(address, "/readyz")
+    taken = run_to_its_end(*ANYWHERE, "--in-memory", "--set", "http.listener=0.0.0.0:0")
+    assert (taken.returncode, len(taken.stderr.splitlines())) == (2, 1)
