@@ -96,7 +96,7 @@ def test_the_answer_to_a_failure_is_delayed(edge_of: Callable[..., Edge], caplog
     assert not of_type(edge, Opened)
     eventually(lambda: "authentication failed" in caplog.text)
     assert "wr0ng-pass" not in caplog.text
-    eventually(lambda: edge.connections._at_door == 0)
+    eventually(lambda: edge.connections.at_door == 0)
 
 
 @pytest.mark.conformance("AU4")

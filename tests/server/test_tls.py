@@ -220,7 +220,7 @@ def test_a_handshake_has_a_limited_time(
         assert slow.is_closed
     eventually(logged(caplog, "the TLS handshake took longer than 0.1 s"))
     assert not opened(edge)
-    assert edge.connections._at_door == 0
+    assert edge.connections.at_door == 0
     assert not edge.connections._of_host
 
 
@@ -232,7 +232,7 @@ def test_half_open_connections_are_limited(
     edge = edge_of(**tls_settings(tmp_path))
     idle = [edge.wire() for _ in range(4)]
     assert idle[0].is_closed
-    eventually(lambda: edge.connections._at_door == 3)
+    eventually(lambda: edge.connections.at_door == 3)
     with connected(edge.bootstrap_servers, client_context()) as client:
         assert echoed(client) == b"hello"
     for wire in idle:
@@ -254,14 +254,14 @@ def test_bytes_of_a_handshake_are_limited(
         except ConnectionError:
             pass
     eventually(logged(caplog, "TLS connection closed"))
-    eventually(lambda: edge.connections._at_door == 0)
+    eventually(lambda: edge.connections.at_door == 0)
 
 
 def test_max_connections_count_those_at_the_door(edge_of: Callable[..., Edge], tmp_path: Path) -> None:
     edge = edge_of(**tls_settings(tmp_path, max_connections=2))
     with connected(edge.bootstrap_servers, client_context()) as client, edge.wire() as waiting:
         assert echoed(client) == b"hello"
-        eventually(lambda: edge.connections._at_door == 1)
+        eventually(lambda: edge.connections.at_door == 1)
         with edge.wire() as third:
             third.sendall(b"\0")  # a client without TLS: it is closed when it is read
             third.settimeout(0.05)

@@ -21,6 +21,7 @@ NOT_AT_THE_START = {
     "typer", "click", "rich", "pydantic", "structlog",  # the other commands' (kohort.cli.plain)
     "kohort.cli.commands", "kohort.client", "kohort.spark", "kohort.simulator", "pyspark", "pyarrow", "numpy",
     "importlib.metadata", "email", "zipfile",  # for plug-ins, where there are some (kohort.server.assignor_plugins)
+    "kohort.server.http", "kohort.broker.metrics",  # for http.listener (kohort.server.server)
     "tomllib",  # for a file of settings in TOML
     "re2",  # for groups that subscribe with patterns (kohort.coordinator.patterns.regex)
     "kohort.coordinator.transactions.shard",  # for the first transaction (kohort.broker.transactions.shards)

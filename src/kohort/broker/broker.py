@@ -330,6 +330,7 @@ class Broker:
         api, header, request = found.api, found.header, found.request
         if connection.closing and api is CONSUMER_GROUP_HEARTBEAT and request.member_epoch >= 0:
             return  # only a leave counts of a client that has gone
+        self._state.count_of(frame).handled += 1
         self._last_request_id += 1
         context = connection.context(events.RequestId(self._last_request_id), header, len(frame), self._state.now)
         try:

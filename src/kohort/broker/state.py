@@ -48,6 +48,13 @@ def _held_clients(config: Config) -> frozenset[str]:
     return with_bindings(names)
 
 
+class RequestCount:
+    __slots__ = ("handled",)
+
+    def __init__(self) -> None:
+        self.handled = 0
+
+
 class BrokerState:
     def __init__(
         self,
@@ -68,6 +75,8 @@ class BrokerState:
         self.random = random
         self.assignors = assignors
         self.advertised_apis: tuple[Any, ...] = ()
+        self.requests: dict[bytes, RequestCount] = {}
+        """Of each API and version; these two are the key, as in a request's header."""
         self.listener_keys: ListenerKeys | None = None
         """None if no listener has TLS."""
         self.held_clients = _held_clients(config)
@@ -93,6 +102,14 @@ class BrokerState:
         self.transactions = TransactionShards(config, self.nodes, self.topics, self.turn, self.groups)
         self.journal = self.groups.journal
         self.serves_consumer_groups = self.groups.serves_consumer_groups
+
+    def count_of(self, frame: bytes) -> RequestCount:
+        """The count of the requests with this API and version, which are served."""
+        api = frame[:4]
+        count = self.requests.get(api)
+        if count is None:
+            count = self.requests[api] = RequestCount()
+        return count
 
     @property
     def now(self) -> Millis:

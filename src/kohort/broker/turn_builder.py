@@ -34,6 +34,8 @@ class TurnBuilder:
         """Work of the shards for other threads."""
         self.fetch_left_bytes = fetch_max_bytes
         """The bytes that the answers to this turn's fetches may still use."""
+        self.fetched_bytes = 0
+        """Of the answers to fetches, since the start."""
         self.others: Callable[[], int] = lambda: 0
         """How many connections wait for a request of theirs to be handled."""
         self._fetch_max_bytes = fetch_max_bytes

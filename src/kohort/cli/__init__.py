@@ -9,12 +9,14 @@ topics          create, list, describe and delete topics
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use
+health          whether a server or a cluster serves its clients
 stable_offsets  what holds back readers of committed records
 produce         lines to records
 consume         records to lines
 groups/         `kohort groups`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
+metrics/        `kohort metrics`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion

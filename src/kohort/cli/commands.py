@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "certificates": ("kohort.cli.certificates", "Make certificates for development."),
     "acls": ("kohort.cli.acls.app", "List, add, remove and check ACLs: who may do what."),
     "quotas": ("kohort.cli.quotas", "Set, list and delete quotas: how much clients may use."),
+    "health": ("kohort.cli.health", "Check a server or a cluster, for monitors and containers."),
+    "metrics": ("kohort.cli.metrics.app", "Print a Grafana dashboard and alert rules of Prometheus."),
     "produce": ("kohort.cli.produce", "Write records to a topic."),
     "consume": ("kohort.cli.consume", "Read records of a topic."),
     "pipeline": ("kohort.cli.pipelines.app", "Run data pipelines on Spark."),

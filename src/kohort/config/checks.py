@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kohort.config.addresses import spelled_out
+from kohort.config.addresses import PLAINTEXT, Address, addresses, spelled_out
 from kohort.config.bearer import bearer_at
 from kohort.config.compatibility import KAFKA, STRICT
 from kohort.config.declaration import ConfigError
@@ -40,6 +40,7 @@ def check(config: Config) -> Config:
     for listener in listeners:
         if listener.is_sasl and BEARER in mechanisms_at(config, listener.name):
             bearer_at(config, listener.name)
+    http_address(config)
     if len(racks := config.broker_rack.split(",")) not in (1, config.brokers):
         raise ConfigError(f"broker.rack names {len(racks)} racks, but brokers is {config.brokers}; they must agree")
     return replace(
@@ -56,6 +57,14 @@ def check_per_ip(config: Config) -> None:
             "max.connections.per.ip is 0, so nobody could connect; to allow single addresses, set "
             "max.connections.per.ip.overrides too"
         )
+
+
+def http_address(config: Config) -> Address | None:
+    """Where the HTTP listener is; None if there is none. Raises ConfigError."""
+    found = addresses("http.listener", config.http_listener)
+    if len(found) > 1 or any(name != PLAINTEXT for name, _ in found):
+        raise ConfigError(f"http.listener is {config.http_listener!r}; it takes one HOST:PORT")
+    return found[0][1] if found else None
 
 
 def super_users_of(config: Config) -> tuple[str, ...]:

@@ -467,7 +467,23 @@ class Config:
     controller_quota_window_size_seconds: int = _setting(1, "Time of such a sample", low=1, high=3_600)
     quotas_max: int = _setting(10_000, "Entities that have quotas", low=1, high=INT_MAX)
 
-    # -- operation
+    # -- operation (docs/metrics.md)
+    http_listener: str = _setting(
+        "",
+        "HOST:PORT of /metrics, /livez and /readyz over HTTP; empty for none. It has neither TLS nor a login, so an "
+        "address that other machines reach needs allow.insecure.listeners",
+    )
+    metrics_groups_granularity: str = _setting(
+        "partition",
+        "The most detailed series of groups in /metrics: a series for each partition, for each topic or for each group",
+        one_of=("partition", "topic", "group"),
+    )
+    metrics_max_series: int = _setting(
+        20_000,
+        "Series in one answer of /metrics; kohort_metrics_series_left_out counts what does not fit",
+        low=1_000,
+        high=1_000_000,
+    )
     log_level: str = _setting("info", "Least severe log lines shown", one_of=("debug", "info", "warning", "error"))
     log_format: str = _setting(
         "auto",

@@ -9,6 +9,7 @@ clock             the server's time, which tests replace
 arrivals          accepts connections: their number, their rate, the quotas of addresses
 listeners         binds and listens
 security/         TLS and SASL
+http/             /metrics, /livez and /readyz
 connection        one TCP connection: bytes to frames, answers to bytes
 connections       all connections: their limits, and the way to the turn loop and back
 inflow            the bound on requests in memory

@@ -50,7 +50,7 @@ class Connections:
         self._limits = dict(config.of_listeners)
         self.clock = time.monotonic
         self.log = log.LimitedLog()
-        self.inflow = Inflow(config.queued_max_request_bytes, self.clock, self._all_open, self._tell_closed)
+        self.inflow = Inflow(config.queued_max_request_bytes, self.clock, self.all_open, self._tell_closed)
         self.outflow = Outflow(config.queued_max_response_bytes)
         self.arrive = arrive
         self.turns = turns
@@ -63,7 +63,8 @@ class Connections:
         """Connections of each host, those at the door included (security/door.py)."""
         self._of_listener: dict[str, int] = {}
         """Connections of each listener: also those that are accepted and not open yet."""
-        self._at_door = 0
+        self.at_door = 0
+        """Connections that have not authenticated."""
         self._arriving = 0
         self.place_is_free: Callable[[], None] = _nobody_waits
         self._watched: dict[ConnectionId, Connection] = {}
@@ -80,7 +81,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def _all_open(self) -> tuple[Connection, ...]:
+    def all_open(self) -> tuple[Connection, ...]:
         return tuple(self._open.values())
 
     def _tell_closed(self, reason: str, peers: list[str], number: int) -> None:
@@ -107,12 +108,12 @@ class Connections:
         """Count a connection that has to authenticate. Returns why it is refused, or ""."""
         refusal = self._refusal(host, broker_id)
         if not refusal:
-            self._at_door += 1
+            self.at_door += 1
             self._count(host, listener)
         return refusal
 
     def left_door(self, host: str, listener: str) -> None:
-        self._at_door -= 1
+        self.at_door -= 1
         self._discount(host, listener)
 
     def _count(self, host: str, listener: str) -> None:
@@ -147,7 +148,7 @@ class Connections:
 
     def is_full(self, broker_id: int, listener: str) -> str:
         """Why there is no place for a new connection; "" if there is one."""
-        most, opened = self._config_of(broker_id).max_connections, len(self._open) + self._at_door + self._arriving
+        most, opened = self._config_of(broker_id).max_connections, len(self._open) + self.at_door + self._arriving
         if opened >= most:
             return f"{most} connections are open (max.connections)"
         own = self._limit_of(listener, MOST)
@@ -169,7 +170,7 @@ class Connections:
     def _close_excess(self) -> None:
         """More than max.connections are open, because it was lowered: close those that are silent for longest.
         Source: Processor.closeExcessConnections."""
-        opened = self._at_door + self._arriving + sum(not connection.closing for connection in self._open.values())
+        opened = self.at_door + self._arriving + sum(not connection.closing for connection in self._open.values())
         most = {broker_id: self._config_of(broker_id).max_connections for broker_id in self._broker_ids}
         if opened <= min(most.values()):
             return

@@ -18,6 +18,8 @@ from kohort.config import Listener as Settings
 from kohort.server import log
 from kohort.server.arrivals import BACKLOG, Acceptor
 
+HTTP = "HTTP"
+"""The protocol of the listener for /metrics and /readyz; the others speak Kafka's."""
 RESOLVE_S = 0.3
 
 
@@ -25,30 +27,19 @@ class ListenFailed(Exception):
     """The server cannot listen on an address. The text says which, why, and what to do."""
 
 
-class Listener:
-    """The sockets of one listener of one broker. A host name may have several addresses, which then share the port."""
+class BoundSockets:
+    """The sockets of one address. A host name may have several addresses, which then share the port."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        index: int,
-        broker_id: int,
-        acceptor: Callable[[], Acceptor],
-        *,
-        may_be_insecure: bool,
-    ) -> None:
-        """`index`: the broker's place among the addresses of the listener. `acceptor` makes what accepts connections,
-        when the listener is up for the first time."""
-        self._make_acceptor = acceptor
-        self._acceptor: Acceptor | None = None
+    def __init__(self, settings: Settings, index: int = 0, *, may_be_insecure: bool) -> None:
+        """`index`: the place of this address among those of the listener."""
         self._wanted = address = settings.addresses[index]
         self._settings = settings
         self._may_be_insecure = may_be_insecure
-        self.broker_id = broker_id
         self._sockets: list[socket.socket] = []
-        self._is_up = False
         self.bound = Address(address.host, address.port)
         """The address with the real port instead of 0."""
+        self.hosts: list[str] = []
+        """The addresses that the host name has."""
 
     def bind(self) -> None:
         """Raises ListenFailed, and ConfigError for an address that must not be open to the network."""
@@ -58,9 +49,12 @@ class Listener:
                 host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
             )
         except OSError as error:
-            raise ListenFailed(f"cannot listen on {self._wanted}: {error.strerror}; see listeners") from None
+            raise ListenFailed(f"cannot listen on {self._wanted}: {error.strerror}; see {self._setting}") from None
+        self.hosts = [str(where[0]) for *_, where in found]
         if not self._may_be_insecure and self._settings.protocol == "PLAINTEXT":
-            check_secured(self._settings.name, self._wanted, [str(where[0]) for *_, where in found])
+            check_secured(self._settings.name, self._wanted, self.hosts)
+        elif not self._may_be_insecure and self._settings.protocol == HTTP:
+            check_local(self._wanted, self.hosts)
         for family, kind, protocol, _, where in sorted(set(found)):
             opened = socket.socket(family, kind, protocol)
             try:
@@ -79,19 +73,54 @@ class Listener:
             self._sockets.append(opened)
             self.bound = Address(host, opened.getsockname()[1])
 
-    def up(self) -> None:
-        """Listen, if it does not. Raises ListenFailed."""
-        if self._is_up:
-            return
+    def listen(self) -> list[socket.socket]:
+        """The sockets, which listen now. Raises ListenFailed."""
         for bound in self._sockets:
             try:
                 bound.listen(BACKLOG)
             except OSError as error:
                 self.close()
                 raise ListenFailed(self._explained(error)) from None
+        return self._sockets
+
+    def close(self) -> None:
+        for bound in self._sockets:
+            bound.close()
+        self._sockets = []
+
+    @property
+    def _setting(self) -> str:
+        return "http.listener" if self._settings.protocol == HTTP else "listeners"
+
+    def _explained(self, error: OSError) -> str:
+        where = f"cannot listen on {self.bound}"
+        flag = "--set http.listener=" if self._settings.protocol == HTTP else "--listeners "
+        if error.errno == errno.EADDRINUSE:
+            return f"{where}: the port is in use; stop its user, or choose another with {flag}HOST:PORT"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return f"{where}: not permitted; choose a port above 1023 with {flag}HOST:PORT"
+        return f"{where}: {error.strerror or error}; see {flag.strip('= ')}"
+
+
+class Listener:
+    """One listener of one broker."""
+
+    def __init__(self, sockets: BoundSockets, broker_id: int, acceptor: Callable[[], Acceptor]) -> None:
+        """`acceptor` makes what accepts connections, when the listener is up for the first time."""
+        self.sockets = sockets
+        self.broker_id = broker_id
+        self.is_up = False
+        self._make_acceptor = acceptor
+        self._acceptor: Acceptor | None = None
+
+    def up(self) -> None:
+        """Listen, if it does not. Raises ListenFailed."""
+        if self.is_up:
+            return
+        sockets = self.sockets.listen()
         self._acceptor = self._acceptor or self._make_acceptor()
-        self._acceptor.start(self._sockets)
-        self._is_up = True
+        self._acceptor.start(sockets)
+        self.is_up = True
 
     @property
     def is_busy(self) -> bool:
@@ -101,28 +130,33 @@ class Listener:
     def down(self) -> None:
         """Stop listening; the addresses stay reserved."""
         self.close()
-        self.bind()
+        self.sockets.bind()
 
     def close(self) -> None:
         if self._acceptor is not None:
             self._acceptor.stop()
-        for bound in self._sockets:
-            bound.close()
-        self._sockets = []
-        self._is_up = False
+        self.sockets.close()
+        self.is_up = False
 
-    def _explained(self, error: OSError) -> str:
-        where = f"cannot listen on {self.bound}"
-        if error.errno == errno.EADDRINUSE:
-            return f"{where}: the port is in use; stop its user, or choose another with --listeners HOST:PORT"
-        if error.errno in (errno.EACCES, errno.EPERM):
-            return f"{where}: not permitted; choose a port above 1023 with --listeners HOST:PORT"
-        return f"{where}: {error.strerror or error}; see --listeners"
+
+def are_local(hosts: Sequence[str]) -> bool:
+    """True if no other machine reaches these addresses."""
+    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts)
+
+
+def check_local(wanted: Address, hosts: Sequence[str]) -> None:
+    """Raises ConfigError if other machines reach the HTTP listener."""
+    if not are_local(hosts):
+        raise ConfigError(
+            f"http.listener at {wanted} is reached by other machines and has neither TLS nor a login. Listen on "
+            "127.0.0.1, with a proxy or an agent on this machine before it; or, in a network that you trust, set "
+            "allow.insecure.listeners=true"
+        )
 
 
 def check_secured(name: str, wanted: Address, hosts: Sequence[str]) -> None:
     """Raises ConfigError if one of a listener's addresses is reached by other machines."""
-    if all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
+    if are_local(hosts):
         return
     raise ConfigError(
         f"the listener {name} at {wanted} is reached by other machines and has neither TLS nor SASL. These "

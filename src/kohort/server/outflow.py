@@ -26,6 +26,11 @@ class Outflow:
         self._writers: dict[Writer, None] = {}
         """Those that had unsent bytes when they were looked at last."""
 
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that have not left."""
+        return sum(writer.unsent for writer in self._writers)
+
     def sent(self, writer: Writer) -> None:
         """An answer was written."""
         if writer.unsent:

@@ -123,6 +123,8 @@ def _say_ready(server: Server) -> None:
     told = {}
     if server.advertised != server.listening:
         told["clients_are_told"] = spelled_out(server.advertised.items())
+    if server.http_address is not None:
+        told["http"] = str(server.http_address)
     if config.compatibility == KAFKA:
         told["compatibility"] = KAFKA
     log.info(

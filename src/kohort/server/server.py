@@ -20,14 +20,24 @@ from typing import TYPE_CHECKING, cast
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
-from kohort.config import PLAINTEXT, Address, Config, ConfigError, check, listeners_of, names_of, with_addresses
+from kohort.config import (
+    PLAINTEXT,
+    Address,
+    Config,
+    ConfigError,
+    check,
+    http_address,
+    listeners_of,
+    names_of,
+    with_addresses,
+)
 from kohort.server import log
 from kohort.server.arrivals import Acceptor, Arrivals
 from kohort.server.assignor_plugins import serving
 from kohort.server.clock import Clock, SystemClock
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
-from kohort.server.listeners import Listener, ListenFailed, advertised
+from kohort.server.listeners import BoundSockets, Listener, ListenFailed, advertised
 from kohort.server.off_loop import OffLoop
 from kohort.server.turns import TurnLoop
 from kohort.storage.memory import MemoryStorage
@@ -35,6 +45,7 @@ from kohort.storage.protocol import Storage, StorageError, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
 
 FLUSH_S = 1.5
@@ -58,6 +69,7 @@ class Server:
         self._connections: Connections
         self._listeners: list[Listener] = []
         self._entrance: Entrance | None = None
+        self._http: HttpPages | None = None
         self._secured: frozenset[str] = frozenset()
         """Names of the listeners with TLS or SASL."""
         self._failure: asyncio.Future[Exception]
@@ -80,6 +92,14 @@ class Server:
             await self._turns.control(None)
             for listener in self._listeners:
                 listener.up()
+            if self._http is not None:
+                await self._http.up(
+                    self._broker.state,
+                    self._connections,
+                    down=self._brokers_down,
+                    writer_runs=lambda: self._turns.writer_runs,
+                    failed_logins={} if self._entrance is None else self._entrance.door.failures,
+                )
             if self._failure.done():
                 raise ConnectionAbortedError("the server has failed")
         except ConnectionAbortedError:
@@ -102,15 +122,24 @@ class Server:
             bound = []
             for index in range(self.config.brokers):
                 broker_id = self.config.broker_id + index
+                sockets = BoundSockets(settings, index, may_be_insecure=may_be_insecure)
+                sockets.bind()
                 acceptor = partial(self._acceptor, broker_id, settings.name)
-                listener = Listener(settings, index, broker_id, acceptor, may_be_insecure=may_be_insecure)
-                listener.bind()
-                self._listeners.append(listener)
-                bound.append(listener.bound)
+                self._listeners.append(Listener(sockets, broker_id, acceptor))
+                bound.append(sockets.bound)
             self.listening[settings.name] = bound
             told = advertised(settings, bound)
             if told is not None:
                 self.advertised[settings.name] = told
+        address = http_address(self.config)
+        if address is not None:
+            from kohort.server.http.pages import HttpPages  # few servers have the listener
+
+            self._http = HttpPages(self.config, address, self._clock)
+            self._http.door.bind()
+
+    def _brokers_down(self) -> list[int]:
+        return [listener.broker_id for listener in self._listeners if not listener.is_up]
 
     def _acceptor(self, broker_id: int, listener: str) -> Acceptor:
         return Acceptor(self._arrivals, broker_id, listener, partial(self._protocol, broker_id, listener))
@@ -166,6 +195,7 @@ class Server:
             mute=lambda mutes: self._connections.mute(mutes),
             hand_out=lambda tasks: self._off_loop.start(tasks),
             failed=self.fail,
+            observers=() if self._http is None else self._http.observers,
         )
         self._off_loop = OffLoop(self._turns.arrive, self.config.group_consumer_assignor_timeout_ms)
         self._connections = Connections(
@@ -231,6 +261,11 @@ class Server:
             await self._turns.control(BrokerPresence(broker_id, present=True))
 
     @property
+    def http_address(self) -> Address | None:
+        """Where /metrics, /livez and /readyz are; None without them."""
+        return None if self._http is None else self._http.door.address
+
+    @property
     def has_tls(self) -> bool:
         return self._entrance is not None and self._entrance.has_tls
 
@@ -261,6 +296,8 @@ class Server:
         """Stop gracefully. Does nothing on a server that has stopped."""
         if self._over:
             return
+        if self._http is not None:
+            self._http.stopping = True
         for listener in self._listeners:
             listener.close()
         try:
@@ -290,6 +327,8 @@ class Server:
         self._over = True
         for listener in self._listeners:
             listener.close()
+        if self._http is not None:
+            self._http.close()
         if hasattr(self, "_turns"):
             self._turns.stop()
             self._off_loop.stop()

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from kohort.broker.ready import COSTLY, OVER, WITHIN
 from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Mute, Notice, Release, Turn
-from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnSchedule
+from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnObserver, TurnSchedule
 from kohort.coordinator.events import ServerPaused
 from kohort.server import log
 from kohort.server.clock import Clock, Timer
@@ -49,6 +49,7 @@ class TurnLoop:
         mute: Callable[[Sequence[Mute]], None],
         hand_out: Callable[[Sequence[HandedOut]], None],
         failed: Callable[[Exception], None],
+        observers: Sequence[TurnObserver] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._storage = storage
@@ -61,7 +62,7 @@ class TurnLoop:
         self._failed = failed
         self._told = _BrokerLog()
         self._writer = None if in_place else _Writer(self._loop, storage, lease)
-        self._schedule = TurnSchedule(broker, self, finds_pauses=clock.is_real)
+        self._schedule = TurnSchedule(broker, self, observers, finds_pauses=clock.is_real)
         self._controls: list[tuple[Arrived | None, Callable[[], None], asyncio.Future[None]]] = []
         self._taken: list[asyncio.Future[None]] = []
         """The controls of the turn under way."""
@@ -71,6 +72,11 @@ class TurnLoop:
         self._looks = 0
         """Since the last pause was found."""
         self._looking = self._loop.call_later(LOOK_MS / 1000, self._look)
+
+    @property
+    def writer_runs(self) -> bool:
+        """False if the thread that commits has ended."""
+        return self._writer is None or self._writer.runs
 
     def arrive(self, event: Arrived) -> None:
         self._schedule.arrive(event)
@@ -264,6 +270,10 @@ class _Writer:
     def commit(self, operations: Sequence[Operation], then: Callable[[Exception | None], None]) -> None:
         """`then` is called in the loop's thread, with the error if there was one."""
         self._queue.put((operations, then))
+
+    @property
+    def runs(self) -> bool:
+        return self._worker.is_alive()
 
     def stop(self) -> None:
         if self._worker.is_alive():

@@ -143,7 +143,9 @@ class KohortServer:
             with self._cluster() as cluster:
                 self._secured.add_users(cluster)
         # The server keeps these ports over restarts.
-        self._config = with_values(self._config, listeners=spelled_out(server.listening.items()))
+        self._config = with_values(
+            self._config, listeners=spelled_out(server.listening.items()), http_listener=str(server.http_address or "")
+        )
         return self
 
     def _run(self, server: Server, started: concurrent.futures.Future[None]) -> None:
@@ -218,6 +220,11 @@ class KohortServer:
         """Where the brokers listen, as in the setting `listeners`, with real ports. With `advertised_listeners` clients
         get other addresses."""
         return spelled_out(self._running.listening.items())
+
+    @property
+    def http_address(self) -> str:
+        """HOST:PORT of /metrics, /livez and /readyz; "" unless `http_listener` is set. The same over restarts."""
+        return str(self._running.http_address or "")
 
     @property
     def broker_ids(self) -> list[int]:

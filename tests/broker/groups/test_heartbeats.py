@@ -125,6 +125,7 @@ class Teller(Wire):
             [[running(group) for group in shard.running.groups.values()] for shard in state.shards],
             [shard.hard for shard in state.shards],
             contents(self.written),
+            {api: count.handled for api, count in state.requests.items() if count.handled},
         )
 
 

@@ -163,6 +163,7 @@ def _concluded(
         _park(state, wait, min_bytes - reading.size)
         return wait
     state.turn.fetch_left_bytes = max(0, state.turn.fetch_left_bytes - reading.size)
+    state.turn.fetched_bytes += reading.size
     return FetchResponse(
         responses=tuple(topics),
         node_endpoints=tuple(

@@ -41,6 +41,8 @@ class _Lines:
 class Audit:
     def __init__(self) -> None:
         self._lines: dict[Decision, _Lines] = {DENIED: _Lines(), ALLOWED: _Lines()}
+        self.denials: dict[tuple[str, str], int] = {}
+        """How many, by operation and kind of resource."""
 
     def decided(
         self,
@@ -55,6 +57,9 @@ class Audit:
     ) -> None:
         """`who`: the principal and its address."""
         principal, host = who
+        if decision == DENIED:
+            kind = operation.name, resource.name
+            self.denials[kind] = self.denials.get(kind, 0) + 1
         lines = self._lines[decision]
         if now - lines.since >= REPEAT_MS:
             lines = self._begin(tell, now, decision)

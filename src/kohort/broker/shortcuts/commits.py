@@ -16,7 +16,7 @@ from kohort.broker.connection import Connection
 from kohort.broker.group_shards import CACHED_GROUP_ID
 from kohort.broker.handlers.offsets import for_shard
 from kohort.broker.messages import changed
-from kohort.broker.state import BrokerState
+from kohort.broker.state import BrokerState, RequestCount
 from kohort.broker.turn import ConnectionId, Millis
 from kohort.coordinator.events import Client
 from kohort.coordinator.offsets.offsets import NO_RETENTION, TOPIC_IDS
@@ -48,6 +48,7 @@ class Kept:
         "answer_tail",
         "client",
         "commit",
+        "count",
         "metadata_version",
         "shard",
     )
@@ -61,12 +62,14 @@ class Kept:
         client: Client,
         answer: bytes,
         metadata_version: int,
+        count: RequestCount,
     ) -> None:
         self._head = frame[:4]
         """API and version."""
         self._frame = skeleton
         """Everything after the correlation id."""
         self.commit = commit
+        self.count = count
         self.shard = shard
         self.client = client
         self.metadata_version = metadata_version
@@ -139,6 +142,7 @@ class Commits:
                 return b""
         state.groups.append_offsets(shard.index, shard.commit_records(kept.commit, offsets, now))
         committer.in_vain = 0
+        kept.count.handled += 1
         return kept.answer_head + frame[4:8] + kept.answer_tail
 
     def _accept(self, kept: Kept, now: Millis) -> SteadyAnswer | None:
@@ -220,7 +224,8 @@ class Commits:
         commit = RepeatedCommit(asked, version, topic_ids)
         answer = encode_response(response, version, 0, api_key=OFFSET_COMMIT.key)
         shard = state.shards[state.shard_of(request.group_id)]
-        return Kept(frame, skeleton, commit, shard, connection.client, answer, state.topics.version)
+        count = state.count_of(frame)
+        return Kept(frame, skeleton, commit, shard, connection.client, answer, state.topics.version, count)
 
 
 def _is_whole(response: Any) -> bool:

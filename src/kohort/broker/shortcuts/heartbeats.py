@@ -19,7 +19,7 @@ from kohort.broker.apis import APIS, Api
 from kohort.broker.authorization import Operation, Resource
 from kohort.broker.connection import Connection
 from kohort.broker.handlers.consumer_groups import hold_ms
-from kohort.broker.state import BrokerState
+from kohort.broker.state import BrokerState, RequestCount
 from kohort.broker.turn import ConnectionId, Millis
 from kohort.coordinator.events import Client, GroupRequested, RequestId
 from kohort.coordinator.shard import Shard
@@ -57,6 +57,7 @@ class Beat:
         "answers",
         "api",
         "client",
+        "count",
         "event",
         "following",
         "generation_id",
@@ -70,13 +71,14 @@ class Beat:
         "tail",
     )
 
-    def __init__(self, frame: bytes, request: Any, event: GroupRequested, shard: Shard) -> None:
+    def __init__(self, frame: bytes, request: Any, event: GroupRequested, shard: Shard, count: RequestCount) -> None:
         self.size = len(frame)
         self.api = frame[:4]
         """API and version."""
         self.head = _LENGTH.pack(len(frame)) + self.api
         self.tail = frame[8:]
         """Everything after the correlation id."""
+        self.count = count
         self.event = event
         self.client = event.client
         """The client that sent it."""
@@ -160,6 +162,7 @@ class Heartbeats:
             if not self._answer_stands(beat, connection, now):
                 break
             answer = beat.answer_head + data[start + 8 : start + 12] + beat.answer_tail
+            beat.count.handled += 1
             start += beat.size + 4
             if start == size and not out:
                 return answer, start  # most come alone
@@ -176,6 +179,7 @@ class Heartbeats:
                 return b""
         if not self._answer_stands(beat, connection, now):
             return b""
+        beat.count.handled += 1
         return beat.answer_head + frame[4:8] + beat.answer_tail
 
     def _answer_stands(self, beat: Beat, connection: Connection, now: Millis) -> bool:
@@ -294,7 +298,8 @@ class Heartbeats:
         else:
             held = hold_ms(state, more_behind=False)
         event = GroupRequested(RequestId(0), version, client, request, "", held)
-        return Beat(frame, request, event, state.shards[state.shard_of(request.group_id)])
+        shard = state.shards[state.shard_of(request.group_id)]
+        return Beat(frame, request, event, shard, state.count_of(frame))
 
 
 def _is_bare(request: ConsumerGroupHeartbeatRequest) -> bool:

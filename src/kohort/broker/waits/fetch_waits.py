@@ -62,6 +62,10 @@ class FetchWaits:
         self._partitions = 0
         """How many partitions the parked fetches name."""
 
+    def __len__(self) -> int:
+        """How many fetches wait."""
+        return len(self._parked)
+
     def has_room(self, size: int) -> bool:
         """True if a fetch of so many partitions may wait. Large ones leave room for others."""
         return size <= max(SMALL, (MOST_PARTITIONS - self._partitions) // 8)

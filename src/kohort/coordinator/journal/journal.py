@@ -28,6 +28,7 @@ from kohort.config import Config
 from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.events import STEPS, JournalEntry, Millis, Record
 from kohort.coordinator.journal.partition_moves import Owners, unread_owners
+from kohort.coordinator.journal.rebalance_counts import RebalanceCounts
 from kohort.coordinator.journal.rebalance_end import end_of_rebalance
 from kohort.coordinator.journal.reconciliation_steps import StepsByMember, hold_back, rows_of, take_step
 from kohort.coordinator.journal.story import HeldUp, PhaseLength, Story, cut, happening, held_up
@@ -89,6 +90,7 @@ class Journal:
         """In the order of their last entries."""
         self._bytes = 0
         self._has_forgotten = False
+        self.counts = RebalanceCounts(config.journal_max_groups)
         self._changed: dict[tuple[str, int], Story] = {}
         self._delays: list[tuple[str, HeldUp]] = []
         self._refused: list[Refused] = []
@@ -99,6 +101,7 @@ class Journal:
         """Add the entries of one step."""
         by_group: dict[str, list[JournalEntry]] = {}
         for entry in entries:
+            self.counts.note(entry.what)
             by_group.setdefault(entry.group, []).append(entry)
         for group_id, told in by_group.items():
             self._tell(self._group(group_id, told[0]), told, now)
@@ -156,6 +159,7 @@ class Journal:
             self._close(group, open_story, "superseded", now)
         cause = next((w for w in waiting if w.member_id == entry.member_id), waiting[0] if waiting else entry)
         story = self._open(group, cause, entry, now)
+        self.counts.begin(cut(entry.group), "other" if cause is entry else cause.what)
         if cause.what == "subscription changed" and cut(cause.member_id) in group.gave_up:
             story.cause.cause = GAVE_UP
         for happened in waiting:
@@ -211,6 +215,8 @@ class Journal:
         hands_on = story.released and not story.group_type
         group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if hands_on else frozenset()
         self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
+        if story.outcome == "Stable":
+            self.counts.end(story.group_type or "classic", now - story.started_ms)
 
     def _add(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         """An entry that starts no rebalance."""

@@ -51,6 +51,8 @@ class Door:
     ) -> None:
         self.log = log
         self.bytes = 0
+        self.failures: dict[str, int] = {}
+        """How many authentications have failed, by listener."""
         self._admit = admit
         self._left = left
         self._guests: dict[Guest, asyncio.TimerHandle] = {}

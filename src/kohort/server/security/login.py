@@ -170,7 +170,9 @@ class Login:
         if self._is_over:
             return
         self._is_over = True
-        self._owner.door.log.info("authentication failed", peer=self.peer, listener=self.listener, reason=reason)
+        door = self._owner.door
+        door.failures[self.listener] = door.failures.get(self.listener, 0) + 1
+        door.log.info("authentication failed", peer=self.peer, listener=self.listener, reason=reason)
         self._transport.close()
 
     def dismiss(self, reason: str) -> None:

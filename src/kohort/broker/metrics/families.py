@@ -1,0 +1,173 @@
+"""The table of all series. docs/metrics.md has a row for each (tests/structure/test_metrics_page.py).
+
+Sources of the names: kafka_exporter (kafka_exporter.go), jmx_exporter's sample rules for Kafka
+(example_configs/kafka-2_0_0.yml) and Strimzi's, kafka-lag-exporter; `kohort_` and `process_` are beside them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+class Family(msgspec.Struct, frozen=True):
+    """The series of one name. The name of a counter ends in `_total`."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+FAMILIES: list[Family] = []
+"""In the order of the text."""
+
+
+def _family(kind: str, name: str, help: str, *labels: str) -> Family:
+    family = Family(name, kind, help, labels)
+    FAMILIES.append(family)
+    return family
+
+
+def _gauge(name: str, help: str, *labels: str) -> Family:
+    return _family(GAUGE, name, help, *labels)
+
+
+def _counter(name: str, help: str, *labels: str) -> Family:
+    return _family(COUNTER, name, help, *labels)
+
+
+def _histogram(name: str, help: str, *labels: str) -> Family:
+    return _family(HISTOGRAM, name, help, *labels)
+
+
+_PLACE = "consumergroup", "topic", "partition"
+
+# -- kafka_exporter: the cluster and its groups
+
+BROKERS = _gauge("kafka_brokers", "Number of brokers in the cluster")
+BROKER_INFO = _gauge("kafka_broker_info", "1 for each broker, with the address that clients get", "id", "address")
+GROUP_MEMBERS = _gauge("kafka_consumergroup_members", "Members of the group", "consumergroup")
+GROUP_OFFSET = _gauge("kafka_consumergroup_current_offset", "Committed offset of the group", *_PLACE)
+GROUP_LAG = _gauge("kafka_consumergroup_lag", "Records behind the committed offset", *_PLACE)
+GROUP_OFFSET_SUM = _gauge(
+    "kafka_consumergroup_current_offset_sum", "Sum of the committed offsets of the topic", "consumergroup", "topic"
+)
+GROUP_LAG_SUM = _gauge("kafka_consumergroup_lag_sum", "Sum of the lags of the topic", "consumergroup", "topic")
+
+# -- kafka-lag-exporter: lag in seconds
+
+_OF_LAG = "cluster_name", "group"
+LAG_SECONDS = _gauge(
+    "kafka_consumergroup_group_lag_seconds",
+    "Age of the first record that the group has not committed; 0 without lag",
+    *_OF_LAG,
+    "topic",
+    "partition",
+)
+MAX_LAG_SECONDS = _gauge(
+    "kafka_consumergroup_group_max_lag_seconds", "The largest lag in seconds of the group's partitions", *_OF_LAG
+)
+MAX_LAG = _gauge("kafka_consumergroup_group_max_lag", "The largest lag in records of the partitions", *_OF_LAG)
+SUM_LAG = _gauge("kafka_consumergroup_group_sum_lag", "Lag in records of all partitions of the group", *_OF_LAG)
+
+# -- kafka_exporter: topics
+
+TOPIC_PARTITIONS = _gauge("kafka_topic_partitions", "Partitions of the topic", "topic")
+_PARTITION = "topic", "partition"
+END_OFFSET = _gauge("kafka_topic_partition_current_offset", "Offset that the next record gets", *_PARTITION)
+START_OFFSET = _gauge("kafka_topic_partition_oldest_offset", "The first offset that can be read", *_PARTITION)
+LEADER = _gauge("kafka_topic_partition_leader", "Id of the leader", *_PARTITION)
+REPLICAS = _gauge("kafka_topic_partition_replicas", "Number of replicas", *_PARTITION)
+IN_SYNC = _gauge("kafka_topic_partition_in_sync_replica", "Number of replicas in sync", *_PARTITION)
+PREFERRED = _gauge("kafka_topic_partition_leader_is_preferred", "1 if the first replica leads", *_PARTITION)
+UNDER_REPLICATED = _gauge(
+    "kafka_topic_partition_under_replicated_partition", "0: the replicas of a process share its data", *_PARTITION
+)
+
+# -- Kafka's beans, as jmx_exporter prints them
+
+_TOPIC_BEAN = "kafka_server_brokertopicmetrics_"
+MESSAGES_IN = _counter(f"{_TOPIC_BEAN}messagesin_total", "Records appended; without the label: to all topics", "topic")
+BYTES_IN = _counter(f"{_TOPIC_BEAN}bytesin_total", "Bytes appended; without the label: to all topics", "topic")
+BYTES_OUT = _counter(f"{_TOPIC_BEAN}bytesout_total", "Bytes of records in the answers to fetches, of all topics")
+PRODUCE_REQUESTS = _counter(f"{_TOPIC_BEAN}totalproducerequests_total", "Produce requests")
+FETCH_REQUESTS = _counter(f"{_TOPIC_BEAN}totalfetchrequests_total", "Fetch requests")
+REQUESTS = _counter("kafka_network_requestmetrics_requests_total", "Requests that were handled", "request", "version")
+NETWORK_IDLE = _gauge(
+    "kafka_network_socketserver_networkprocessoravgidle_percent",
+    "Share of the time, from 0 to 1, in which the event loop's thread used no CPU, since the last scrape",
+)
+HANDLER_IDLE = _gauge(
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    "The same as kafka_network_socketserver_networkprocessoravgidle_percent: one thread does both",
+)
+LEADER_COUNT = _gauge("kafka_server_replicamanager_leadercount", "Partitions that the brokers lead")
+PARTITION_COUNT = _gauge("kafka_server_replicamanager_partitioncount", "Partitions of the brokers")
+UNDER_REPLICATED_COUNT = _gauge(
+    "kafka_server_replicamanager_underreplicatedpartitions", "0: the replicas of a process share its data"
+)
+_CONTROLLER = "kafka_controller_kafkacontroller_"
+ACTIVE_CONTROLLERS = _gauge(f"{_CONTROLLER}activecontrollercount", "1: this process is the controller")
+TOPIC_COUNT = _gauge(f"{_CONTROLLER}globaltopiccount", "Topics of the cluster")
+GLOBAL_PARTITIONS = _gauge(f"{_CONTROLLER}globalpartitioncount", "Partitions of the cluster")
+OFFLINE_PARTITIONS = _gauge(f"{_CONTROLLER}offlinepartitionscount", "Partitions whose leader is away")
+_GROUPS = "kafka_coordinator_group_groupmetadatamanager_"
+GROUP_COUNT = _gauge(f"{_GROUPS}numgroups", "Groups of both protocols, and groups of committed offsets alone")
+GROUPS_PREPARING = _gauge(f"{_GROUPS}numgroupspreparingrebalance", "Groups in PreparingRebalance, or Assigning")
+GROUPS_COMPLETING = _gauge(f"{_GROUPS}numgroupscompletingrebalance", "Groups in CompletingRebalance, or Reconciling")
+GROUPS_STABLE = _gauge(f"{_GROUPS}numgroupsstable", "Groups in Stable")
+GROUPS_DEAD = _gauge(f"{_GROUPS}numgroupsdead", "0: a group that is gone is not counted")
+GROUPS_EMPTY = _gauge(f"{_GROUPS}numgroupsempty", "Groups without members")
+OFFSET_COUNT = _gauge(f"{_GROUPS}numoffsets", "Committed offsets")
+
+# -- kohort's own
+
+BUILD_INFO = _gauge("kohort_build_info", "1, with the version and how the hot modules run", "version", "runs")
+TURNS = _histogram("kohort_turn_seconds", "Time of a turn, from its first request to its answers")
+STEPS = _histogram("kohort_step_seconds", "Time in which a turn's requests are decided; others wait for it")
+COMMITS = _histogram("kohort_commit_seconds", "Time in which a turn becomes durable")
+TURN_UNDER_WAY = _gauge("kohort_turn_under_way_seconds", "For how long the present turn runs; 0 between turns")
+REBALANCES = _counter("kohort_rebalances_total", "Rebalances that began, by what began them", "consumergroup", "cause")
+REBALANCING = _gauge("kohort_group_rebalancing", "1 while the group is not stable and has members", "consumergroup")
+REBALANCE_TIMES = _histogram(
+    "kohort_rebalance_seconds", "Time from the start of a rebalance until the group is stable", "protocol"
+)
+GROUP_EVENTS = _counter("kohort_group_events_total", "What happened to groups and members, as in the journal", "event")
+EXPIRED = _counter("kohort_members_expired_total", "Members that were removed because they were silent")
+WAITING = _gauge("kohort_waiting_requests", "Joins, syncs, held heartbeats (group) and fetches that wait", "kind")
+CONNECTIONS = _gauge("kohort_connections", "Open connections, those that have to authenticate left out", "listener")
+GUESTS = _gauge("kohort_connections_unauthenticated", "Connections that have not authenticated yet")
+FAILED_LOGINS = _counter(
+    "kohort_authentication_failures_total", "SASL authentications that failed or took too long", "listener"
+)
+DENIED = _counter("kohort_refused_total", "Requests, or parts of them, that ACLs denied", "operation", "type")
+REQUEST_BYTES = _gauge("kohort_queued_request_bytes", "Bytes of requests that are read and not answered")
+REQUEST_BYTES_MAX = _gauge("kohort_queued_request_bytes_max", "The setting queued.max.request.bytes")
+RESPONSE_BYTES = _gauge("kohort_queued_response_bytes", "Bytes of answers that clients have not read")
+RESPONSE_BYTES_MAX = _gauge("kohort_queued_response_bytes_max", "The setting queued.max.response.bytes")
+STABLE_OFFSET = _gauge(
+    "kohort_topic_partition_last_stable_offset",
+    "Where readers of committed records end; only where an open transaction holds them back",
+    *_PARTITION,
+)
+TOPIC_BYTES = _gauge("kohort_topic_bytes", "Bytes of the record batches of the topic", "topic")
+STORAGE_BYTES = _gauge("kohort_storage_bytes", "Size of the database file; absent if the data is in memory")
+WAL_BYTES = _gauge("kohort_wal_bytes", "Size of the write-ahead log; absent if the data is in memory")
+DISK_FREE = _gauge("kohort_disk_free_bytes", "Free bytes of the volume of the data directory")
+TRANSACTIONS = _gauge("kohort_transactions", "Transactional ids by the state of their transaction", "state")
+LOOP_CPU = _counter("kohort_loop_cpu_seconds_total", "CPU time of the event loop's thread")
+SERIES = _gauge("kohort_metrics_series", "Series in this answer, those of kohort_metrics_ and the next ones left out")
+LEFT_OUT = _gauge("kohort_metrics_series_left_out", "Series that metrics.max.series has left out of this answer")
+SCRAPES = _counter("kohort_metrics_scrapes_total", "Scrapes before this one")
+SCRAPE_TIME = _gauge("kohort_metrics_last_scrape_seconds", "Time of the last scrape before this one")
+SCRAPE_STEP = _gauge("kohort_metrics_longest_step_seconds", "Longest time for which a scrape has kept the event loop")
+
+# -- of the process, as client libraries name them
+
+CPU = _counter("process_cpu_seconds_total", "CPU time of the process")
+START_TIME = _gauge("process_start_time_seconds", "When the process began, in seconds since 1970")
+RESIDENT = _gauge("process_resident_memory_bytes", "Memory of the process")
+OPEN_FILES = _gauge("process_open_fds", "Open files of the process")
+MAX_FILES = _gauge("process_max_fds", "Files that the process may open")
