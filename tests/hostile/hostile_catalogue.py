@@ -272,8 +272,8 @@ def wide_produce(n: int) -> Iterator[bytes]:
 
 
 def other_codec(n: int) -> Iterator[bytes]:
-    """Batches that the server compresses anew."""
-    text = b"".join(b"%d,%d\n" % (at, at * 7_919 % 99_991) for at in range(3_000)) * 400
+    """Batches that the server compresses anew. They are smaller than message.max.bytes."""
+    text = b"".join(b"%d,%d\n" % (at, at * 7_919 % 99_991) for at in range(300)) * 4_000
     topic = f"compressed-{n}"
     yield create_topics({topic: 1}, {"compression.type": "gzip"})
     yield from repeat(produce_batch(topic, 0, encode_batch([NewRecord(None, text, 1)], compression=3)))
@@ -605,7 +605,7 @@ CATALOGUE: tuple[Client, ...] = (
     Client("many-elements", "requests of a million elements", many_elements, connections=4, short=True),
     Client("wide-commits", "OffsetCommit of 10,000 partitions", wide_commits, prepare=Preparation.wide, connections=2),
     Client("wide-produce", "Produce to 8,000 partitions", wide_produce, prepare=Preparation.wide, connections=2),
-    Client("other-codec", "batches of 14 MB that the server compresses with gzip", other_codec, connections=4),
+    Client("other-codec", "batches of 11 MB in lz4 that the server compresses with gzip", other_codec, connections=4),
     Client("find-coordinators", "FindCoordinator of 39,000 keys", find_coordinators, connections=2),
     # Frames
     Client("connections", "connects and goes, as fast as it can", nothing_at_all, connections=100, stays_s=0.01),

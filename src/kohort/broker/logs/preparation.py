@@ -3,8 +3,9 @@ of their topic if that is another one.
 
 Both may take a tenth of a second for one request: all other clients would wait. What is prepared is kept in the `Room`
 of the request, where `validation` and `Partition.append` find it. They do at once what is not there: a batch that they
-refuse for another reason is not prepared, and nor is one for which the earlier ones have left no room. Batches in lz4
-and zstd are not prepared: the largest takes ten milliseconds, and has no parts.
+refuse for another reason (it is larger than its topic takes, or does not match its CRC) is not prepared, and nor is one
+for which the earlier ones have left no room. Batches in lz4 and zstd are prepared only for another codec: the largest
+takes ten milliseconds, and has no parts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Generator, Iterable
 
 from kohort.broker.logs.validation import Room
 from kohort.broker.state import BrokerState
+from kohort.broker.topics.topic_configs import TopicSettings
 from kohort.wire.batches import HEADER_SIZE, check_crc, read_header
 from kohort.wire.compression import (
     GZIP,
@@ -45,10 +47,13 @@ def costly_batches(state: BrokerState, request: ProduceRequest, *, by_id: bool) 
     found: list[Batch] = []
     size = 0
     for topic in request.topic_data:
-        codec = _codec(state, topic, by_id=by_id)
+        settings = _settings(state, topic, by_id=by_id)
+        if settings is None:
+            continue
+        codec = settings.codec
         for partition in topic.partition_data:
             data = partition.records
-            if data is None or len(data) <= HEADER_SIZE:
+            if data is None or not HEADER_SIZE < len(data) <= settings.max_message_bytes:
                 continue
             own = data[_ATTRIBUTES] & 7
             is_changed = codec is not None and codec != own
@@ -69,10 +74,11 @@ def _most_work(request: ProduceRequest) -> int:
     return work
 
 
-def _codec(state: BrokerState, data: TopicProduceData, *, by_id: bool) -> int | None:
+def _settings(state: BrokerState, data: TopicProduceData, *, by_id: bool) -> TopicSettings | None:
+    """None if there is no such topic: nothing of it is appended."""
     topic = state.catalog.by_id.get(data.topic_id) if by_id else state.topic(data.name)
     partition = None if topic is None else state.partition(topic, 0)
-    return None if partition is None else partition.settings.codec
+    return None if partition is None else partition.settings
 
 
 def prepare(batches: Iterable[Batch], room: Room) -> Generator[int, None, None]:
@@ -85,6 +91,7 @@ def prepare(batches: Iterable[Batch], room: Room) -> Generator[int, None, None]:
                 continue
         except ProtocolError:
             continue
+        yield 0
         records = data[HEADER_SIZE:]
         if header.compression:
             try:
