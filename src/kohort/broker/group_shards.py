@@ -82,6 +82,8 @@ class GroupShards:
         self._turn = turn
         self._assignors = assignors
         self._offsets = Total()
+        self._pending: dict[int, int] = {}
+        """The number of offsets that each producer has pending."""
         self._members = MemberBytes(self._held_bytes, config.group_max_total_bytes)
         self._told = Topics()
         """The topics that the shards know."""
@@ -91,6 +93,7 @@ class GroupShards:
         shard = Shard(index, self._config, self._assignors)
         shard.running.member_bytes = self._members
         shard.hard.total = self._offsets
+        shard.hard.pending.counts = self._pending
         number = self.machines.add(shard, self._take_effects)
         assert number == index, "shards come first"
         self.shards.append(shard)
@@ -120,7 +123,7 @@ class GroupShards:
 
     def pending_offsets(self, producer_id: int) -> int:
         """How many offsets the producer's transaction has, in all groups."""
-        return sum(shard.hard.pending.counts.get(producer_id, 0) for shard in self.shards)
+        return self._pending.get(producer_id, 0)
 
     def end_transaction(self, index: int, marker: Marker, version: int = 0) -> Appended:
         """End a producer's transaction in the shard's log: its offsets are committed or dropped, for the requests that

@@ -43,7 +43,7 @@ class PendingOffsets:
         self.bytes = 0
         """The size of all pending offsets (sizes.py); a group counts once for each producer."""
         self.counts: dict[int, int] = {}
-        """The number of offsets that each producer has pending."""
+        """The number of offsets that each producer has pending. The shards of a server share it."""
         self._of_producer: dict[int, dict[str, Offsets]] = {}
         self._last = 0
         """The number of the last record."""
@@ -78,7 +78,7 @@ class PendingOffsets:
         if former is not None:
             self.bytes -= _size(former)
         else:
-            self.counts[producer_id] = self.counts.get(producer_id, 0) + 1
+            self._count(producer_id, 1)
         offset = offsets[place] = PendingOffset(value, self._last)
         self.bytes += _size(offset)
         awaited = self.groups.setdefault(group, {}).setdefault(place, _Awaited(set()))
@@ -102,7 +102,6 @@ class PendingOffsets:
 
         A transaction may have thousands of offsets, and all of them are decided at one instant."""
         ended: list[tuple[str, dict[Place, OffsetCommitValue]]] = []
-        self.counts.pop(producer_id, None)
         for group, offsets in self._of_producer.pop(producer_id, {}).items():
             places = self.groups[group]
             newest: dict[Place, OffsetCommitValue] = {}
@@ -118,6 +117,7 @@ class PendingOffsets:
             if not places:
                 del self.groups[group]
             self.bytes -= GROUP_BYTES + text_bytes(group) + sum(map(_size, offsets.values()))
+            self._count(producer_id, -len(offsets))
             if newest:
                 ended.append((group, newest))
         return ended
@@ -141,18 +141,25 @@ class PendingOffsets:
         of_producer = self._of_producer[producer_id]
         offsets = of_producer[group]
         self.bytes -= _size(offsets.pop(place))
-        self.counts[producer_id] -= 1
+        self._count(producer_id, -1)
         if not offsets:
             self.bytes -= GROUP_BYTES + text_bytes(group)
             del of_producer[group]
             if not of_producer:
-                del self._of_producer[producer_id], self.counts[producer_id]
+                del self._of_producer[producer_id]
         places = self.groups[group]
         places[place].producers.discard(producer_id)
         if not places[place].producers:
             del places[place]
             if not places:
                 del self.groups[group]
+
+    def _count(self, producer_id: int, more: int) -> None:
+        count = self.counts.get(producer_id, 0) + more
+        if count:
+            self.counts[producer_id] = count
+        else:
+            del self.counts[producer_id]
 
     def check(self) -> None:
         """Raises AssertionError if the two indexes or the size differ. For tests and the simulator."""
@@ -169,7 +176,8 @@ class PendingOffsets:
             for place, offset in offsets.items()
         }
         assert indexed == held.keys(), f"pending offsets: {indexed} by group, {held} by producer"
-        assert self.counts == Counter(producer_id for producer_id, _, _ in held), f"counts {self.counts}"
+        own = Counter(producer_id for producer_id, _, _ in held)
+        assert all(count <= self.counts.get(producer_id, 0) for producer_id, count in own.items()), f"{self.counts}"
         groups = {(producer_id, group) for producer_id, group, _ in held}
         size = sum(map(_size, held.values())) + sum(GROUP_BYTES + text_bytes(group) for _, group in groups)
         assert self.bytes == size, f"counts {self.bytes} bytes of pending offsets, but {size}"
