@@ -97,6 +97,9 @@ def write_first_records(state: BrokerState) -> None:
     for group_id, configs in state.catalog.group_configs.items():
         state.ask(state.shard_of(group_id), GroupConfigsChanged(group_id, configs))
     state.machines.ask_all(Loaded())
+    # A stop may have interrupted the deletion of a topic's offsets.
+    gone = {name for shard in state.shards for name in shard.hard.topics} - state.catalog.topics.keys()
+    state.groups.topics_deleted(tuple(sorted(gone)))
 
 
 def _found_cluster(state: BrokerState) -> None:

@@ -1,5 +1,5 @@
-"""Periodic work: retention and compaction of logs, expiry of committed offsets, markers of transactions that end over
-several turns.
+"""Periodic work: retention and compaction of logs, expiry of committed offsets, those of deleted topics, markers of
+transactions that end over several turns.
 
 The work is done in bounded pieces, one a turn, so that no client waits long. A round visits every log once. While a
 round or a compaction is under way, the broker is busy: it gets the next turn at once.
@@ -43,7 +43,10 @@ class Upkeep:
 
     @property
     def busy(self) -> bool:
-        return self._compaction is not None or bool(self._logs) or self._state.transactions.endings.busy
+        state = self._state
+        if self._compaction is not None or self._logs:
+            return True
+        return state.transactions.endings.busy or state.groups.deletes_offsets
 
     def next_deadline(self) -> Millis:
         return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms)
@@ -51,6 +54,7 @@ class Upkeep:
     def step(self, now: Millis) -> None:
         state = self._state
         state.transactions.endings.step()
+        state.groups.delete_offsets()
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
             for shard in range(len(state.shards)):

@@ -40,6 +40,7 @@ from kohort.coordinator.events import (
     RequestAbandoned,
     ServerPaused,
     TopicsChanged,
+    TopicOffsetsDeleted,
     TopicsDeleted,
     Unloaded,
 )
@@ -172,6 +173,8 @@ class Shard:
                 self._give_time(event, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
+            case TopicOffsetsDeleted():
+                self._offsets.gone_with_topics(event)
             case ExpireOffsets():
                 self._offsets.expire(now)
                 consumers.expire()

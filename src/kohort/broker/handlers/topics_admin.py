@@ -52,7 +52,7 @@ MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
 """Limits of one request. Kafka allows 10,000 partitions (ReplicationControlManager)."""
 DELETED_TOPICS = 20
-"""Topics that are deleted in one step. Each step searches the offsets of all groups for them."""
+"""Topics that are deleted in one step."""
 
 
 @in_steps
@@ -230,7 +230,12 @@ def delete_topics(
     for first in range(0, len(asked), DELETED_TOPICS):
         if results:
             yield DELETED_TOPICS * ROW_BYTES
-        results += _deleted(state, asked[first : first + DELETED_TOPICS], times, mutations)
+        made = _deleted(state, asked[first : first + DELETED_TOPICS], times, mutations)
+        results += made
+        gone = [result.name for result in made if not result.error_code and result.name is not None]
+        while state.groups.deletes_offsets_of(gone):
+            yield 0
+            state.groups.delete_offsets()
     return DeleteTopicsResponse(responses=tuple(results))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import random as random_module
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node
@@ -35,6 +35,10 @@ from kohort.wire.schemas.metadata_records import PartitionAssignment
 PRODUCER_ID_BLOCK = 1000
 
 
+def _nothing(name: str) -> None:
+    pass
+
+
 class TopicStore:
     def __init__(
         self,
@@ -52,6 +56,8 @@ class TopicStore:
         """Names of the topics that may have changed since this was last cleared."""
         self.used: set[str] = set()
         """Own topics of the broker that a client has asked for."""
+        self.is_created: Callable[[str], None] = _nothing
+        """Called before a topic of this name is created."""
         self._config = config
         self._storage = storage
         self._nodes = nodes
@@ -104,6 +110,7 @@ class TopicStore:
         self._decided.append(record)
 
     def create(self, name: str, assignments: Sequence[PartitionAssignment], configs: dict[str, str]) -> Topic:
+        self.is_created(name)
         topic_id = self.new_topic_id()
         self.decide(topic_record(name, topic_id, assignments, configs))
         self.changed[name] = None

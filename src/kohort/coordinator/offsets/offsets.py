@@ -16,7 +16,7 @@ from kohort.coordinator.consumer.classic_fields import is_classic, session_timeo
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.soft_state import SESSION
 from kohort.coordinator.deadlines import Deadline
-from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
+from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply, TopicOffsetsDeleted
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
@@ -330,24 +330,25 @@ class Offsets:
         return subscribed_topics(group)
 
     def delete_all(self, group_id: str) -> None:
-        for topic, partition in self._places(group_id):
+        for topic, partition in self._hard.places(group_id):
             self._emit(offset_record(group_id, topic, partition, None))
 
     def topics_deleted(self, topics: tuple[str, ...]) -> None:
-        gone = set(topics)
-        for group_id in dict.fromkeys([*self._hard.offsets, *self._hard.pending.groups]):
-            places = [place for place in self._places(group_id) if place[0] in gone]
-            for topic, partition in places:
-                self._emit(offset_record(group_id, topic, partition, None))
-            names = ", ".join(sorted({topic for topic, _ in places}))
-            self._note_deleted(group_id, len(places), f"deleted topic: {names}")
+        gone = frozenset(topics)
+        for group_id in self._hard.groups_of(topics):
+            places = [place for place in self._hard.places(group_id) if place[0] in gone]
+            names = tuple(sorted({topic for topic, _ in places}))
+            self.gone_with_topics(TopicOffsetsDeleted(group_id, tuple(places), names, len(places)))
+
+    def gone_with_topics(self, event: TopicOffsetsDeleted) -> None:
+        offsets = self._hard.offsets.get(event.group_id, {})
+        for place in event.places:
+            if place in offsets or self._hard.pending.is_pending(event.group_id, place):
+                self._emit(offset_record(event.group_id, *place, None))
+        self._note_deleted(event.group_id, event.total, f"deleted topic: {', '.join(event.topics)}")
 
     def _is_known(self, group_id: str) -> bool:
         return self._hard.has_offsets(group_id) or group_id in self._hard.consumers.groups
-
-    def _places(self, group_id: str) -> list[Place]:
-        """The partitions with a committed or a pending offset."""
-        return list(dict.fromkeys([*self._hard.offsets.get(group_id, ()), *self._hard.pending.places(group_id)]))
 
     # -- expiry
 

@@ -15,6 +15,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from kohort.coordinator.offsets.groups_by_topic import GroupsByTopic
 from kohort.coordinator.offsets.sizes import GROUP_BYTES, OFFSET_BYTES, text_bytes
 from kohort.coordinator.records import Place
 from kohort.wire.schemas.group_records import OffsetCommitValue
@@ -40,6 +41,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self.groups: dict[str, dict[Place, _Awaited]] = {}
         """The groups with pending offsets. No dictionary and no set in it is empty."""
+        self.by_topic = GroupsByTopic()
         self.bytes = 0
         """The size of all pending offsets (sizes.py); a group counts once for each producer."""
         self.counts: dict[int, int] = {}
@@ -81,7 +83,11 @@ class PendingOffsets:
             self._count(producer_id, 1)
         offset = offsets[place] = PendingOffset(value, self._last)
         self.bytes += _size(offset)
-        awaited = self.groups.setdefault(group, {}).setdefault(place, _Awaited(set()))
+        places = self.groups.setdefault(group, {})
+        awaited = places.get(place)
+        if awaited is None:
+            awaited = places[place] = _Awaited(set())
+            self.by_topic.add(place[0], group)
         awaited.producers.add(producer_id)
 
     def supersede(self, group: str, place: Place) -> None:
@@ -112,6 +118,7 @@ class PendingOffsets:
                     newest[place] = offset.value
                 if len(awaited.producers) == 1:
                     del places[place]
+                    self.by_topic.remove(place[0], group)
                 else:
                     awaited.producers.discard(producer_id)
             if not places:
@@ -151,6 +158,7 @@ class PendingOffsets:
         places[place].producers.discard(producer_id)
         if not places[place].producers:
             del places[place]
+            self.by_topic.remove(place[0], group)
             if not places:
                 del self.groups[group]
 
@@ -176,6 +184,9 @@ class PendingOffsets:
             for place, offset in offsets.items()
         }
         assert indexed == held.keys(), f"pending offsets: {indexed} by group, {held} by producer"
+        counted = Counter((place[0], group) for group, places in self.groups.items() for place in places)
+        by_topic = {(topic, group): n for topic, of in self.by_topic.counts.items() for group, n in of.items()}
+        assert by_topic == counted, f"pending offsets by topic: {by_topic}, but {counted}"
         own = Counter(producer_id for producer_id, _, _ in held)
         assert all(count <= self.counts.get(producer_id, 0) for producer_id, count in own.items()), f"{self.counts}"
         groups = {(producer_id, group) for producer_id, group, _ in held}
