@@ -72,7 +72,9 @@ class World:
             member_epoch=self.epochs.get(member_id, 0),
             rebalance_timeout_ms=10_000 if joins else -1,
             subscribed_topic_names=("t",) if joins else None,
-            topic_partitions=tuple(HeartbeatTopicPartitions(topic_id=key, partitions=tuple(of)) for key, of in owned.items()),
+            topic_partitions=tuple(
+                HeartbeatTopicPartitions(topic_id=key, partitions=tuple(of)) for key, of in owned.items()
+            ),
         )
         request_id = RequestId(self.requests)
         effects = self.step(GroupRequested(request_id, 1, CLIENT, request, "", hold_ms))

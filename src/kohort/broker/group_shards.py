@@ -27,8 +27,8 @@ from kohort.coordinator.events import (
     GroupConfigsChanged,
     JournalEntry,
     Task,
-    TopicsChanged,
     TopicOffsetsDeleted,
+    TopicsChanged,
     TopicsDeleted,
 )
 from kohort.coordinator.journal.journal import Journal

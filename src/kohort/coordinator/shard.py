@@ -39,8 +39,8 @@ from kohort.coordinator.events import (
     Reply,
     RequestAbandoned,
     ServerPaused,
-    TopicsChanged,
     TopicOffsetsDeleted,
+    TopicsChanged,
     TopicsDeleted,
     Unloaded,
 )

@@ -1,4 +1,7 @@
-"""Which groups have offsets of a topic: a topic that is deleted takes them along, and a million others are not searched."""
+"""Which groups have offsets of a topic.
+
+A topic that is deleted takes its offsets along, and those of other topics are not searched.
+"""
 
 from __future__ import annotations
 
