@@ -60,6 +60,9 @@ def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
             state.topics.open_partition(topic, index, _stored(logs, topic, index))
             for index in range(len(topic.partitions))
         ]
+    spare = state.catalog.spare_logs
+    left = [key for key in logs if key.topic_id in spare and key.partition >= spare[key.topic_id]]
+    state.topics.resume_spare_logs([logs.pop(key) for key in sorted(left)])
     if logs:
         raise StorageError(f"the data directory holds logs of no topic, such as {sorted(logs)[0]}: it is damaged")
 

@@ -1,5 +1,5 @@
-"""Periodic work: retention and compaction of logs, expiry of committed offsets, those of deleted topics, markers of
-transactions that end over several turns.
+"""Periodic work: retention and compaction of logs, expiry of committed offsets, the offsets and logs of deleted topics,
+markers of transactions that end over several turns.
 
 The work is done in bounded pieces, one a turn, so that no client waits long. A round visits every log once. While a
 round or a compaction is under way, the broker is busy: it gets the next turn at once.
@@ -46,7 +46,7 @@ class Upkeep:
         state = self._state
         if self._compaction is not None or self._logs:
             return True
-        return state.transactions.endings.busy or state.groups.deletes_offsets
+        return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
     def next_deadline(self) -> Millis:
         return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms)
@@ -55,6 +55,7 @@ class Upkeep:
         state = self._state
         state.transactions.endings.step()
         state.groups.delete_offsets()
+        state.topics.delete_spare_logs()
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
             for shard in range(len(state.shards)):

@@ -80,7 +80,7 @@ class PendingOffsets:
         if former is not None:
             self.bytes -= _size(former)
         else:
-            self._count(producer_id, 1)
+            self.counts[producer_id] = self.counts.get(producer_id, 0) + 1
         offset = offsets[place] = PendingOffset(value, self._last)
         self.bytes += _size(offset)
         places = self.groups.setdefault(group, {})
@@ -124,7 +124,7 @@ class PendingOffsets:
             if not places:
                 del self.groups[group]
             self.bytes -= GROUP_BYTES + text_bytes(group) + sum(map(_size, offsets.values()))
-            self._count(producer_id, -len(offsets))
+            self._count_less(producer_id, len(offsets))
             if newest:
                 ended.append((group, newest))
         return ended
@@ -148,7 +148,7 @@ class PendingOffsets:
         of_producer = self._of_producer[producer_id]
         offsets = of_producer[group]
         self.bytes -= _size(offsets.pop(place))
-        self._count(producer_id, -1)
+        self._count_less(producer_id, 1)
         if not offsets:
             self.bytes -= GROUP_BYTES + text_bytes(group)
             del of_producer[group]
@@ -162,11 +162,9 @@ class PendingOffsets:
             if not places:
                 del self.groups[group]
 
-    def _count(self, producer_id: int, more: int) -> None:
-        count = self.counts.get(producer_id, 0) + more
-        if count:
-            self.counts[producer_id] = count
-        else:
+    def _count_less(self, producer_id: int, less: int) -> None:
+        self.counts[producer_id] -= less
+        if not self.counts[producer_id]:
             del self.counts[producer_id]
 
     def check(self) -> None:
