@@ -24,6 +24,8 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import topics_of
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 
+pytestmark = pytest.mark.pure
+
 CLIENT = Client("client", "/10.0.0.1", "librdkafka", "2.16.0")
 MEMBERS = 6
 

@@ -247,6 +247,7 @@ def begin_deletion(client: Connection) -> None:
     assert not client.responses
 
 
+@pytest.mark.pure
 def test_many_offsets_go_with_their_topic_in_pieces(many: Connection) -> None:
     begin_deletion(many)
     wire = many.wire
@@ -262,6 +263,7 @@ def test_many_offsets_go_with_their_topic_in_pieces(many: Connection) -> None:
             shard.validate()
 
 
+@pytest.mark.pure
 def test_the_answer_to_a_deletion_waits_for_the_offsets(many: Connection) -> None:
     begin_deletion(many)
     for _ in range(20):
@@ -273,6 +275,7 @@ def test_the_answer_to_a_deletion_waits_for_the_offsets(many: Connection) -> Non
     assert left_of(many.wire, "many") == 0
 
 
+@pytest.mark.pure
 def test_a_new_topic_of_the_same_name_has_none_of_the_offsets(many: Connection) -> None:
     begin_deletion(many)
     topics = many.wire.broker.state.topics
@@ -283,12 +286,14 @@ def test_a_new_topic_of_the_same_name_has_none_of_the_offsets(many: Connection) 
     assert [committed(many.wire.connect(), "i", "many", partition) for partition in range(3)] == [-1, 9, -1]
 
 
+@pytest.mark.pure
 def test_the_deletion_of_offsets_goes_on_when_the_client_has_gone(many: Connection) -> None:
     begin_deletion(many)
     many.close()
     assert left_of(many.wire, "many") == 0
 
 
+@pytest.mark.pure
 def test_the_deletion_of_offsets_goes_on_after_a_restart(many: Connection) -> None:
     begin_deletion(many)
     restarted = many.wire.restarted()
