@@ -403,7 +403,10 @@ class Broker:
         if connection.closing:
             return
         answer = encoded(context, response, self._state.most_answer_bytes, at_once=self._stopping)
-        self._finish(connection, context, answer, size)
+        if isinstance(answer, Encoded):
+            self._emit(answer.send, answer.size)
+        else:
+            self._finish(connection, context, answer, size)
 
     def _emit(self, answer: Send, size: int) -> None:
         self._ready.answer_bytes += size

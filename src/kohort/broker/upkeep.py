@@ -54,8 +54,10 @@ class Upkeep:
     def step(self, now: Millis) -> None:
         state = self._state
         state.transactions.endings.step()
-        state.groups.delete_offsets()
-        state.topics.delete_spare_logs()
+        if state.groups.deletes_offsets:
+            state.groups.delete_offsets()
+        if state.topics.spare:
+            state.topics.delete_spare_logs()
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
             for shard in range(len(state.shards)):

@@ -18,10 +18,7 @@ from kohort.broker.topics.topic_configs import TopicSettings
 from kohort.wire.batches import HEADER_SIZE, check_crc, read_header
 from kohort.wire.compression import (
     GZIP,
-    LZ4,
-    NONE,
     SNAPPY,
-    ZSTD,
     ExpansionLimit,
     compress_in_steps,
     decompress_in_steps,
@@ -31,19 +28,32 @@ from kohort.wire.schemas.produce import ProduceRequest, TopicProduceData
 
 AT_ONCE = 16_384
 """Bytes of a request's batches that are done within three milliseconds."""
-GROWS = {NONE: 1, GZIP: 16, SNAPPY: 1, LZ4: 4, ZSTD: 512}
-"""How many times more work a byte of each codec may be. A byte of gzip may expand a thousandfold, one of zstd more."""
-_ATTRIBUTES = 22
-"""The byte of a batch that says its codec."""
+GROWS = (1, 16, 1, 4, 512, 1, 1, 1)
+"""By codec: how many times more work a byte may be. A byte of gzip may expand a thousandfold, one of zstd more."""
+_ATTRIBUTES, _CODEC, _TRANSACTIONAL = 22, 7, 16
+"""The byte of a batch that says its codec, and whether it is part of a transaction."""
 
 Batch = tuple[bytes, int | None]
 """A batch as it was sent, and the codec that its topic stores; None: any."""
 
 
+def look_through(request: ProduceRequest) -> tuple[int, int, bool]:
+    """One look at each batch: the number of partitions; the bytes that all batches may be, whatever their topics store;
+    and whether a batch may be part of a transaction."""
+    partitions = work = attributes = 0
+    for topic in request.topic_data:
+        partitions += len(topic.partition_data)
+        for partition in topic.partition_data:
+            data = partition.records
+            if data is not None and len(data) >= HEADER_SIZE:
+                own = data[_ATTRIBUTES]
+                attributes |= own
+                work += len(data) * GROWS[own & _CODEC]
+    return partitions, work, bool(attributes & _TRANSACTIONAL)
+
+
 def costly_batches(state: BrokerState, request: ProduceRequest, *, by_id: bool) -> list[Batch]:
     """The batches that must be decompressed or compressed, if that may take long; otherwise none."""
-    if _most_work(request) <= AT_ONCE:
-        return []
     found: list[Batch] = []
     size = 0
     for topic in request.topic_data:
@@ -55,23 +65,12 @@ def costly_batches(state: BrokerState, request: ProduceRequest, *, by_id: bool) 
             data = partition.records
             if data is None or not HEADER_SIZE < len(data) <= settings.max_message_bytes:
                 continue
-            own = data[_ATTRIBUTES] & 7
+            own = data[_ATTRIBUTES] & _CODEC
             is_changed = codec is not None and codec != own
             if own in (GZIP, SNAPPY) or is_changed:
                 found.append((data, codec))
-                size += len(data) * GROWS.get(own, 1)
+                size += len(data) * GROWS[own]
     return found if size > AT_ONCE else []
-
-
-def _most_work(request: ProduceRequest) -> int:
-    """The bytes that all batches may be, whatever their topics store."""
-    work = 0
-    for topic in request.topic_data:
-        for partition in topic.partition_data:
-            data = partition.records
-            if data is not None and len(data) > HEADER_SIZE:
-                work += len(data) * GROWS.get(data[_ATTRIBUTES] & 7, 1)
-    return work
 
 
 def _settings(state: BrokerState, data: TopicProduceData, *, by_id: bool) -> TopicSettings | None:
