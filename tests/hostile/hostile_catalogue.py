@@ -347,6 +347,14 @@ def topics_come_and_go(n: int) -> Iterator[bytes]:
         yield frame(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 4)
 
 
+def large_topics(n: int) -> Iterator[bytes]:
+    while True:
+        name = f"large-{number()}"
+        yield create_topics({name: 5_000})
+        yield grow_topic(name, 10_000)
+        yield frame(DeleteTopicsRequest(topic_names=(name,), timeout_ms=30_000), 4)
+
+
 def topics_by_metadata(n: int) -> Iterator[bytes]:
     while True:
         yield metadata(*(f"asked-for-{number()}" for _ in range(500)), create=True)
@@ -704,6 +712,7 @@ CATALOGUE: tuple[Client, ...] = (
     Client("delete-groups", "DeleteGroups of 5,000 groups", delete_groups, prepare=Preparation.groups, connections=2),
     Client("create-topics", "100 topics of 10 partitions with each request", topics_by_the_hundred, connections=2),
     Client("topics-come-and-go", "50 topics of 20 partitions, created and deleted", topics_come_and_go),
+    Client("large-topics", "topics of 5,000 partitions, created, doubled and deleted", large_topics, connections=2),
     Client("topics-by-metadata", "500 topics that Metadata creates", topics_by_metadata, connections=2),
     Client("partitions-grow", "CreatePartitions, a few more each time", partitions_grow, connections=4),
     Client("alter-configs", "AlterConfigs of 2,000 topics", alter_configs, prepare=Preparation.topics, connections=2),

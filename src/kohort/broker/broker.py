@@ -322,11 +322,9 @@ class Broker:
     def _handle(self, connection: Connection, frame: bytes) -> None:
         found = decoded(frame, self._most_bytes)
         if isinstance(found, CloseConnection):
-            self._disconnect(connection, found.reason)
-            return
+            return self._disconnect(connection, found.reason)
         if isinstance(found, bytes):
-            self._emit(Send(connection.id, found), len(found))
-            return
+            return self._emit(Send(connection.id, found), len(found))
         api, header, request = found.api, found.header, found.request
         if connection.closing and api is CONSUMER_GROUP_HEARTBEAT and request.member_epoch >= 0:
             return  # only a leave counts of a client that has gone
