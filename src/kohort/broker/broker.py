@@ -322,9 +322,11 @@ class Broker:
     def _handle(self, connection: Connection, frame: bytes) -> None:
         found = decoded(frame, self._most_bytes)
         if isinstance(found, CloseConnection):
-            return self._disconnect(connection, found.reason)
+            self._disconnect(connection, found.reason)
+            return
         if isinstance(found, bytes):
-            return self._emit(Send(connection.id, found), len(found))
+            self._emit(Send(connection.id, found), len(found))
+            return
         api, header, request = found.api, found.header, found.request
         if connection.closing and api is CONSUMER_GROUP_HEARTBEAT and request.member_epoch >= 0:
             return  # only a leave counts of a client that has gone
@@ -348,6 +350,8 @@ class Broker:
     def _finish(self, connection: Connection, context: RequestContext, result: Any, size: int = 0) -> None:
         """`size` is the memory that the request and the result take, if it is not small."""
         match result:
+            case Encoded():
+                self._emit(result.send, result.size)
             case InShard():
                 self._park(connection, context, result.shard)
             case FetchWait():
@@ -361,8 +365,6 @@ class Broker:
             case None:
                 if self._quotas.on:
                     self._throttling.throttled(connection, context, None)
-            case Encoded():
-                self._emit(result.send, result.size)
             case _:
                 connection.is_held = False
                 self._send(connection, context, result, size)
@@ -401,10 +403,7 @@ class Broker:
         if connection.closing:
             return
         answer = encoded(context, response, self._state.most_answer_bytes, at_once=self._stopping)
-        if isinstance(answer, Encoded):
-            self._emit(answer.send, answer.size)
-        else:
-            self._finish(connection, context, answer, size)
+        self._finish(connection, context, answer, size)
 
     def _emit(self, answer: Send, size: int) -> None:
         self._ready.answer_bytes += size
