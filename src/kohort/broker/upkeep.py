@@ -33,6 +33,8 @@ class Upkeep:
         self._retention_due_ms = now + self._retention_interval_ms
         self._cleaner_due_ms = now + self._cleaner_interval_ms
         self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
+        self._expiring: deque[int] = deque()
+        """The shards whose offsets are looked through: one in each turn."""
         self._logs: deque[LogKey] = deque()
         """The logs that the round under way has not visited yet."""
         self._compaction: Compaction | None = None
@@ -44,7 +46,7 @@ class Upkeep:
     @property
     def busy(self) -> bool:
         state = self._state
-        if self._compaction is not None or self._logs:
+        if self._compaction is not None or self._logs or self._expiring:
             return True
         return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
@@ -60,8 +62,11 @@ class Upkeep:
             state.topics.delete_spare_logs()
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
-            for shard in range(len(state.shards)):
-                state.ask(shard, ExpireOffsets())
+            self._expiring.extend(shard for shard in range(len(state.shards)) if shard not in self._expiring)
+        if self._expiring:
+            state.ask(self._expiring[0], ExpireOffsets())
+            if not state.shards[self._expiring[0]].expires_more:
+                self._expiring.popleft()
         if now >= self._cleaner_due_ms or now >= self._retention_due_ms:
             self._begin_round(now)
         if self._compaction is not None:

@@ -69,6 +69,14 @@ class TopicsDeleted(msgspec.Struct, frozen=True, gc=False):
     topics: tuple[str, ...]
 
 
+class GroupOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
+    """Delete a part of the offsets that a deleted group had: those that are still the same."""
+
+    group_id: str
+    offsets: tuple[tuple[tuple[str, int], Any], ...]
+    """Topic, partition and value, which is the object that the hard state had."""
+
+
 class TopicOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
     """Delete a part of a group's offsets: those of deleted topics."""
 
@@ -150,6 +158,7 @@ Event = (
     | AnswerHeld
     | DeadlineReached
     | TopicsDeleted
+    | GroupOffsetsDeleted
     | TopicOffsetsDeleted
     | TopicsChanged
     | GroupConfigsChanged

@@ -32,6 +32,7 @@ from kohort.coordinator.events import (
     Event,
     ExpireOffsets,
     GroupConfigsChanged,
+    GroupOffsetsDeleted,
     GroupRequested,
     Loaded,
     Millis,
@@ -173,6 +174,8 @@ class Shard:
                 self._give_time(event, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
+            case GroupOffsetsDeleted():
+                self._offsets.gone_with_group(event)
             case TopicOffsetsDeleted():
                 self._offsets.gone_with_topics(event)
             case ExpireOffsets():
@@ -223,6 +226,11 @@ class Shard:
 
     def next_deadline(self) -> Millis | None:
         return self.running.deadlines.next()
+
+    @property
+    def expires_more(self) -> bool:
+        """The last ExpireOffsets has left some for the next one."""
+        return self._offsets.expires_more
 
     def validate(self) -> None:
         """Check what holds between two events. Raises AssertionError; for tests and the simulator."""
@@ -293,7 +301,7 @@ class Shard:
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
                 error = ErrorCode.NONE
-                self._offsets.delete_all(group_id)
+                self._offsets.delete_first(group_id)
                 if group is not None:
                     self.running.delete(group, "asked for")
                 if consumers is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ from group_driver import commit, commit_request, committed
 from wire_driver import Connection, Wire, delete_topics
 
 from kohort.broker import group_shards
+from kohort.broker.handlers import groups
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.coordinator.events import Event, TopicsDeleted
+from kohort.coordinator.offsets import offsets
 from kohort.coordinator.records import offset_record
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -34,6 +38,8 @@ from kohort.wire.schemas.offset_fetch import (
 PARTITIONS = 3
 ABSENT = bytes(15) + b"\x09"
 """The id of no topic."""
+MANY = 15
+"""Offsets that are too many for one step."""
 
 
 @pytest.mark.conformance("O15")
@@ -299,6 +305,63 @@ def test_the_deletion_of_offsets_goes_on_after_a_restart(many: Connection) -> No
     restarted = many.wire.restarted()
     assert left_of(restarted, "many") == 0
     assert [committed(restarted.connect(), group) for group in ("g", "h", "i")] == [5, 5, 5]
+
+
+@pytest.fixture
+def large(client: Connection, monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """A group with offsets that are too many for one step."""
+    for module in (groups, offsets):
+        monkeypatch.setattr(module, "DELETED", 2)
+    client.create_topic("many", MANY)
+    for partition in range(MANY):
+        commit(client, 6, topic="many", partition=partition)
+    return client
+
+
+def delete_group(client: Connection) -> None:
+    """The first steps of it."""
+    polls = iter((False, False))
+    wire = client.wire
+    frame = client.frame(DeleteGroupsRequest(groups_names=("g",)), 2)
+    wire.end(wire.broker.step([frame], wire.now, lambda: next(polls, True)))
+    assert 0 < left_of(wire, "many") < MANY
+    assert not client.responses
+
+
+@pytest.mark.pure
+def test_many_offsets_go_with_their_group_in_pieces(large: Connection) -> None:
+    delete_group(large)
+    large.wire.step()
+    assert large.take().results[0].error_code == 0
+    assert left_of(large.wire, "many") == 0
+    assert large.ask(DeleteGroupsRequest(groups_names=("g",)), 2).results[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert left_of(large.wire.restarted(), "many") == 0
+
+
+@pytest.mark.pure
+def test_what_is_committed_after_the_deletion_of_a_group_stays(large: Connection) -> None:
+    wire, other = large.wire, large.wire.connect()
+    delete_group(large)
+    polls = iter((False, False))
+    late = commit_request(9, topic="many", partition=MANY - 1)
+    wire.end(wire.broker.step([other.frame(late, 7)], wire.now, lambda: next(polls, True)))
+    assert other.take().topics[0].partitions[0].error_code == 0
+    assert left_of(wire, "many") > 1, "the deletion is under way"
+    wire.step()
+    assert large.take().results[0].error_code == 0
+    assert [committed(other, topic="many", partition=partition) for partition in range(MANY)] == [-1] * (MANY - 1) + [9]
+
+
+@pytest.mark.pure
+def test_many_offsets_expire_in_pieces(large: Connection) -> None:
+    wire = large.wire
+    wire.advance(7 * 86_400_000 - 1)
+    assert left_of(wire, "many") == MANY
+    seen = []
+    wire.watch = lambda turn: seen.append(left_of(wire, "many"))
+    wire.advance(2 * wire.config.offsets_retention_check_interval_ms)
+    assert {before - after for before, after in pairwise([MANY, *seen])} == {0, 1, 2}
+    assert seen[-1] == 0
 
 
 def test_offsets_are_deleted_one_by_one(client: Connection) -> None:
