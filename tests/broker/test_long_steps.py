@@ -516,6 +516,15 @@ def test_many_offsets_are_deleted_in_steps() -> None:
     assert client.ask(request, 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_no_step_of_a_deletion_of_many_offsets_is_long() -> None:
+    client = with_topic(MANY)
+    entries = tuple(OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in INDEXES)
+    client.ask(commit_request(1, topics=(OffsetCommitRequestTopic(name="t", partitions=entries),)), 8)
+    [request] = REQUESTS["OffsetDelete"]
+    assert longest_step(client.wire, "OffsetDelete", request) < OPERATIONS
+    assert not client.wire.shard().hard.has_offsets("g")
+
+
 def test_a_member_has_a_limit_of_subscribed_names() -> None:
     client = with_topic()
     names = tuple(f"name-{index}" for index in range(10_001))

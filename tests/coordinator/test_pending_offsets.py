@@ -62,6 +62,23 @@ def test_a_deleted_partition_has_nothing_pending() -> None:
     assert offsets == PendingOffsets()
 
 
+def test_shards_count_together() -> None:
+    one, other = PendingOffsets(), PendingOffsets()
+    other.counts = one.counts
+    for offsets, group in ((one, "g"), (other, "h")):
+        offsets.add(1, group, T0, value(1))
+        offsets.add(1, group, T1, value(1))
+        offsets.add(1, group, T1, value(2))
+    one.drop("g", T0)
+    assert one.counts == {1: 3}
+    other.end(1, committed=False)
+    assert one.counts == {1: 1}
+    one.check()
+    other.check()
+    one.drop("g", T1)
+    assert one.counts == {}
+
+
 def test_sizes() -> None:
     offsets = PendingOffsets()
     offsets.add(1, "g", T0, OffsetCommitValue(offset=1, metadata="note", commit_timestamp=1))

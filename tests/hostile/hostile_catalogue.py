@@ -272,8 +272,8 @@ def wide_produce(n: int) -> Iterator[bytes]:
 
 
 def other_codec(n: int) -> Iterator[bytes]:
-    """Batches that the server compresses anew."""
-    text = b"".join(b"%d,%d\n" % (at, at * 7_919 % 99_991) for at in range(3_000)) * 400
+    """Batches that the server compresses anew. They are smaller than message.max.bytes."""
+    text = b"".join(b"%d,%d\n" % (at, at * 7_919 % 99_991) for at in range(300)) * 4_000
     topic = f"compressed-{n}"
     yield create_topics({topic: 1}, {"compression.type": "gzip"})
     yield from repeat(produce_batch(topic, 0, encode_batch([NewRecord(None, text, 1)], compression=3)))
@@ -345,6 +345,14 @@ def topics_come_and_go(n: int) -> Iterator[bytes]:
         names = tuple(f"passing-{number()}" for _ in range(50))
         yield create_topics(dict.fromkeys(names, 20))
         yield frame(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 4)
+
+
+def large_topics(n: int) -> Iterator[bytes]:
+    while True:
+        name = f"large-{number()}"
+        yield create_topics({name: 5_000})
+        yield grow_topic(name, 10_000)
+        yield frame(DeleteTopicsRequest(topic_names=(name,), timeout_ms=30_000), 4)
 
 
 def topics_by_metadata(n: int) -> Iterator[bytes]:
@@ -605,7 +613,7 @@ CATALOGUE: tuple[Client, ...] = (
     Client("many-elements", "requests of a million elements", many_elements, connections=4, short=True),
     Client("wide-commits", "OffsetCommit of 10,000 partitions", wide_commits, prepare=Preparation.wide, connections=2),
     Client("wide-produce", "Produce to 8,000 partitions", wide_produce, prepare=Preparation.wide, connections=2),
-    Client("other-codec", "batches of 14 MB that the server compresses with gzip", other_codec, connections=4),
+    Client("other-codec", "batches of 11 MB in lz4 that the server compresses with gzip", other_codec, connections=4),
     Client("find-coordinators", "FindCoordinator of 39,000 keys", find_coordinators, connections=2),
     # Frames
     Client("connections", "connects and goes, as fast as it can", nothing_at_all, connections=100, stays_s=0.01),
@@ -704,6 +712,7 @@ CATALOGUE: tuple[Client, ...] = (
     Client("delete-groups", "DeleteGroups of 5,000 groups", delete_groups, prepare=Preparation.groups, connections=2),
     Client("create-topics", "100 topics of 10 partitions with each request", topics_by_the_hundred, connections=2),
     Client("topics-come-and-go", "50 topics of 20 partitions, created and deleted", topics_come_and_go),
+    Client("large-topics", "topics of 5,000 partitions, created, doubled and deleted", large_topics, connections=2),
     Client("topics-by-metadata", "500 topics that Metadata creates", topics_by_metadata, connections=2),
     Client("partitions-grow", "CreatePartitions, a few more each time", partitions_grow, connections=4),
     Client("alter-configs", "AlterConfigs of 2,000 topics", alter_configs, prepare=Preparation.topics, connections=2),

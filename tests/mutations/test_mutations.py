@@ -31,7 +31,7 @@ FENCING, FETCH = "coordinator/offsets/ownership_fence.py", "broker/handlers/fetc
 PATTERNS, MATCHES = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"
 TARGETS, HANDOVER = "coordinator/consumer/target.py", "coordinator/consumer/staged_target.py"
 SETTINGS, SHARDS, START = "coordinator/settings/group_settings.py", "broker/group_shards.py", "broker/start.py"
-MACHINES = "broker/machines.py"
+MACHINES, TOPICS, MEMBERS = "broker/machines.py", "broker/topics/topic_store.py", "coordinator/consumer/members.py"
 
 
 BUGS = {
@@ -54,6 +54,38 @@ BUGS = {
     "an answer that nobody waits for keeps its memory": bug(
         ("simulator of hostile",),
         ("broker/works.py", "            self.size -= connection.work.size\n", ""),
+    ),
+    "a stop leaves logs of a topic that was being created or deleted": bug(
+        ("tests/broker/test_large_topics.py::test_a_crash_after_any_turn_leaves_all_or_nothing",),
+        (
+            START,
+            "resume_spare_logs([logs.pop(key) for key in sorted(left)])",
+            "resume_spare_logs([logs.pop(key) for key in left][:0])",
+        ),
+    ),
+    "a large topic is there before its logs are": bug(
+        ("tests/broker/test_large_topics.py::test_a_crash_after_any_turn_leaves_all_or_nothing",),
+        ("broker/handlers/topics_admin.py", "len(assignments) <= LOGS_A_TURN", "len(assignments) <= 100_000"),
+    ),
+    "the offsets of a deleted topic outlive a stop": bug(
+        ("tests/broker/groups/test_offsets.py::test_the_deletion_of_offsets_goes_on_after_a_restart",),
+        (START, "    state.groups.topics_deleted(tuple(sorted(gone)))\n", "    gone.clear()\n"),
+    ),
+    "a new topic gets the offsets of the former one of its name": bug(
+        ("tests/broker/groups/test_offsets.py::test_a_new_topic_of_the_same_name_has_none_of_the_offsets",),
+        (TOPICS, "        self.is_created(name)\n", ""),
+    ),
+    "a commit right after the deletion of its group is lost": bug(
+        ("tests/broker/groups/test_offsets.py::test_what_is_committed_after_the_deletion_of_a_group_stays",),
+        (OFFSETS, "if offsets.get(place) is value and not", "if place in offsets and not"),
+    ),
+    "in a large group only some held heartbeats are answered when partitions move": bug(
+        ("tests/coordinator/test_wakes.py::test_some_are_woken_in_each_step_and_all_at_one_moment",),
+        (MEMBERS, 'self._running.deadlines.set((WAKE, group.group_id, ""), now)', "pass"),
+    ),
+    "a batch that is too large is decompressed before it is refused": bug(
+        ("tests/broker/logs/test_preparation.py::test_a_batch_that_is_too_large_is_refused_before_it_is_decompressed",),
+        ("broker/logs/preparation.py", "not HEADER_SIZE < len(data) <= settings.max_message_bytes", "len(data) <= 0"),
     ),
     # -- durability
     "answers leave before the turn's commit": bug(

@@ -38,6 +38,10 @@ FORGET_OPEN = (
 )
 
 TRANSACTION_BUGS = {
+    "the pending offsets of each shard are counted by themselves": bug(
+        (f"{OFFSETS_TEST}test_pending_offsets_are_counted_over_all_groups_and_at_a_start",),
+        (GROUPS, "        shard.hard.pending.counts = self._pending\n", ""),
+    ),
     # -- one transaction after the other
     # KAFKA-17754, Jepsen's report on Bufstream
     "a delayed end ends the next transaction of the same epoch": bug(

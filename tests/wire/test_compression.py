@@ -167,6 +167,14 @@ def test_a_step_expands_a_megabyte(codec: int) -> None:
     assert max(sizes) <= 1_100_000
 
 
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_a_larger_buffer_is_a_step(codec: int) -> None:
+    """These have no parts. What is made is copied in a step of its own."""
+    _, sizes = in_steps(decompress_in_steps(codec, compress(codec, bytes(9_000_000)), 10_000_000))
+    assert len(sizes) >= 3
+    assert sizes[-1] == sum(sizes) == 9_000_000
+
+
 def test_blocks_of_snappy_may_be_small() -> None:
     block = bytes(cramjam.snappy.compress_raw(b"x"))
     data = compress(SNAPPY, b"") + (struct.pack(">i", len(block)) + block) * 10_000

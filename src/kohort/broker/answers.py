@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.broker.apis import APIS, FETCH
+from kohort.broker.apis import APIS, FETCH, PRODUCE
 from kohort.broker.request import CloseConnection, InSteps, RequestContext
 from kohort.broker.turn import Send
 from kohort.wire.codec import response_pieces
@@ -25,15 +25,19 @@ def encoded(context: RequestContext, response: Any, most_bytes: int, *, at_once:
     `most_bytes` limits an answer in steps; what passes it closes the connection. The answers of most APIs are far from
     the limit, or their handlers refuse what does not fit (request.Room)."""
     version, api_key = context.api_version, context.api_key
-    path = () if at_once or _is_short_fetch(api_key, response) else rows_of(response, version)
+    path = () if at_once or _is_short(api_key, response) else rows_of(response, version)
     if not path:
         return _encoded(context, response_pieces(response, version, context.correlation_id, api_key=api_key))
     steps = response_steps(response, version, context.correlation_id, path, api_key=api_key)
     return InSteps(_bounded(context, steps, most_bytes))
 
 
-def _is_short_fetch(api_key: int, response: Any) -> bool:
-    """True for a Fetch whose records are sent as they were read. In steps, they are copied."""
+def _is_short(api_key: int, response: Any) -> bool:
+    """True for a Fetch whose records are sent as they were read: in steps, they are copied. And for a batch that was
+    appended, the most frequent answer."""
+    if api_key == PRODUCE.key:
+        topics = response.responses
+        return len(topics) == 1 == len(rows := topics[0].partition_responses) and not rows[0].record_errors
     return api_key == FETCH.key and sum(len(topic.partitions) for topic in response.responses) <= ROWS
 
 

@@ -351,6 +351,8 @@ class Broker:
     def _finish(self, connection: Connection, context: RequestContext, result: Any, size: int = 0) -> None:
         """`size` is the memory that the request and the result take, if it is not small."""
         match result:
+            case Encoded():
+                self._emit(result.send, result.size)
             case InShard():
                 self._park(connection, context, result.shard)
             case FetchWait():
@@ -364,8 +366,6 @@ class Broker:
             case None:
                 if self._quotas.on:
                     self._throttling.throttled(connection, context, None)
-            case Encoded():
-                self._emit(result.send, result.size)
             case _:
                 connection.is_held = False
                 self._send(connection, context, result, size)

@@ -5,7 +5,7 @@ The shards are the first of the broker's state machines, so a shard's index is i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -27,6 +27,7 @@ from kohort.coordinator.events import (
     GroupConfigsChanged,
     JournalEntry,
     Task,
+    TopicOffsetsDeleted,
     TopicsChanged,
     TopicsDeleted,
 )
@@ -57,6 +58,8 @@ LOGGED = frozenset(
     )
 )
 """Entries of the journal that are lines in the server's log."""
+SEARCHED, DELETED = 10_000, 200
+"""Offsets that a piece of a deletion looks at, and deletes, at most: some three milliseconds."""
 CACHED_GROUP_ID = 250
 """Characters of a group id whose shard is cached: a request can carry ids of a megabyte."""
 
@@ -82,15 +85,21 @@ class GroupShards:
         self._turn = turn
         self._assignors = assignors
         self._offsets = Total()
+        self._pending: dict[int, int] = {}
+        """The number of offsets that each producer has pending."""
         self._members = MemberBytes(self._held_bytes, config.group_max_total_bytes)
         self._told = Topics()
         """The topics that the shards know."""
+        self._deletions: list[tuple[frozenset[str], Generator[bool, None, None]]] = []
+        """Offsets of deleted topics that are deleted in pieces."""
+        topics.is_created = self._is_created
 
     def add(self, index: int) -> Shard:
         """A shard without state, for its log to be loaded."""
         shard = Shard(index, self._config, self._assignors)
         shard.running.member_bytes = self._members
         shard.hard.total = self._offsets
+        shard.hard.pending.counts = self._pending
         number = self.machines.add(shard, self._take_effects)
         assert number == index, "shards come first"
         self.shards.append(shard)
@@ -120,7 +129,7 @@ class GroupShards:
 
     def pending_offsets(self, producer_id: int) -> int:
         """How many offsets the producer's transaction has, in all groups."""
-        return sum(shard.hard.pending.counts.get(producer_id, 0) for shard in self.shards)
+        return self._pending.get(producer_id, 0)
 
     def end_transaction(self, index: int, marker: Marker, version: int = 0) -> Appended:
         """End a producer's transaction in the shard's log: its offsets are committed or dropped, for the requests that
@@ -187,10 +196,54 @@ class GroupShards:
     # -- topics
 
     def topics_deleted(self, names: tuple[str, ...]) -> None:
-        """One call for all topics, because each shard searches all its offsets."""
-        if names:
-            for index in range(len(self.shards)):
+        """Delete the offsets of these topics, which are gone. If that is much work, `delete_offsets` does it in pieces.
+        Nobody commits offsets of a topic that is not there."""
+        holders = [
+            (index, group_id) for index, shard in enumerate(self.shards) for group_id in shard.hard.groups_of(names)
+        ]
+        searched = sum(len(self.shards[index].hard.offsets.get(group_id, ())) for index, group_id in holders)
+        if searched > SEARCHED:
+            self._deletions.append((frozenset(names), self._delete_in_pieces(names, holders)))
+        else:
+            for index in dict.fromkeys(index for index, _ in holders):
                 self.machines.ask(index, TopicsDeleted(names))
+
+    @property
+    def deletes_offsets(self) -> bool:
+        """Offsets of deleted topics are left."""
+        return bool(self._deletions)
+
+    def deletes_offsets_of(self, names: Collection[str]) -> bool:
+        return any(not gone.isdisjoint(names) for gone, _ in self._deletions)
+
+    def delete_offsets(self) -> None:
+        """The next piece of a deletion under way."""
+        if self._deletions and next(self._deletions[0][1], None) is None:
+            del self._deletions[0]
+
+    def _is_created(self, name: str) -> None:
+        """A topic with the name of a deleted one must not find its offsets. What is left of the deletion is one step,
+        which is long, and rare."""
+        while self.deletes_offsets_of((name,)):
+            self.delete_offsets()
+
+    def _delete_in_pieces(self, names: tuple[str, ...], holders: list[tuple[int, str]]) -> Generator[bool, None, None]:
+        gone = frozenset(names)
+        for index, group_id in holders:
+            found: list[tuple[str, int]] = []
+            total, topics = 0, set()
+            for at, place in enumerate(self.shards[index].hard.places(group_id), 1):
+                if place[0] in gone:
+                    found.append(place)
+                    topics.add(place[0])
+                if len(found) == DELETED or at % SEARCHED == 0:
+                    self.machines.ask(index, TopicOffsetsDeleted(group_id, tuple(found), (), 0))
+                    total += len(found)
+                    found = []
+                    yield True
+            total += len(found)
+            self.machines.ask(index, TopicOffsetsDeleted(group_id, tuple(found), tuple(sorted(topics)), total))
+            yield True
 
     @property
     def know_topics(self) -> bool:

@@ -60,6 +60,9 @@ def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
             state.topics.open_partition(topic, index, _stored(logs, topic, index))
             for index in range(len(topic.partitions))
         ]
+    spare = state.catalog.spare_logs
+    left = [key for key in logs if key.topic_id in spare and key.partition >= spare[key.topic_id]]
+    state.topics.resume_spare_logs([logs.pop(key) for key in sorted(left)])
     if logs:
         raise StorageError(f"the data directory holds logs of no topic, such as {sorted(logs)[0]}: it is damaged")
 
@@ -97,6 +100,9 @@ def write_first_records(state: BrokerState) -> None:
     for group_id, configs in state.catalog.group_configs.items():
         state.ask(state.shard_of(group_id), GroupConfigsChanged(group_id, configs))
     state.machines.ask_all(Loaded())
+    # A stop may have interrupted the deletion of a topic's offsets.
+    gone = {name for shard in state.shards for name in shard.hard.topics} - state.catalog.topics.keys()
+    state.groups.topics_deleted(tuple(sorted(gone)))
 
 
 def _found_cluster(state: BrokerState) -> None:

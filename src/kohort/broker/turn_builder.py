@@ -110,6 +110,10 @@ class TurnBuilder:
         self._notices.append(Notice(what, tuple(values.items()), level, is_limited=False))
 
     def take(self, releases: tuple[Release, ...]) -> Turn:
+        if not (self.tasks or self._complaints or self._notices or self.mutes or self.log_level):
+            turn = Turn(tuple(self.operations), releases)
+            self.operations.clear()
+            return turn
         turn = Turn(
             tuple(self.operations),
             releases,

@@ -1,5 +1,5 @@
-"""Periodic work: retention and compaction of logs, expiry of committed offsets, markers of transactions that end over
-several turns.
+"""Periodic work: retention and compaction of logs, expiry of committed offsets, the offsets and logs of deleted topics,
+markers of transactions that end over several turns.
 
 The work is done in bounded pieces, one a turn, so that no client waits long. A round visits every log once. While a
 round or a compaction is under way, the broker is busy: it gets the next turn at once.
@@ -33,6 +33,8 @@ class Upkeep:
         self._retention_due_ms = now + self._retention_interval_ms
         self._cleaner_due_ms = now + self._cleaner_interval_ms
         self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
+        self._expiring: deque[int] = deque()
+        """The shards whose offsets are looked through: one in each turn."""
         self._logs: deque[LogKey] = deque()
         """The logs that the round under way has not visited yet."""
         self._compaction: Compaction | None = None
@@ -43,7 +45,10 @@ class Upkeep:
 
     @property
     def busy(self) -> bool:
-        return self._compaction is not None or bool(self._logs) or self._state.transactions.endings.busy
+        state = self._state
+        if self._compaction is not None or self._logs or self._expiring:
+            return True
+        return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
     def next_deadline(self) -> Millis:
         return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms)
@@ -51,10 +56,17 @@ class Upkeep:
     def step(self, now: Millis) -> None:
         state = self._state
         state.transactions.endings.step()
+        if state.groups.deletes_offsets:
+            state.groups.delete_offsets()
+        if state.topics.spare:
+            state.topics.delete_spare_logs()
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
-            for shard in range(len(state.shards)):
-                state.ask(shard, ExpireOffsets())
+            self._expiring.extend(shard for shard in range(len(state.shards)) if shard not in self._expiring)
+        if self._expiring:
+            state.ask(self._expiring[0], ExpireOffsets())
+            if not state.shards[self._expiring[0]].expires_more:
+                self._expiring.popleft()
         if now >= self._cleaner_due_ms or now >= self._retention_due_ms:
             self._begin_round(now)
         if self._compaction is not None:

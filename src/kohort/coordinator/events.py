@@ -69,6 +69,24 @@ class TopicsDeleted(msgspec.Struct, frozen=True, gc=False):
     topics: tuple[str, ...]
 
 
+class GroupOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
+    """Delete a part of the offsets that a deleted group had: those that are still the same."""
+
+    group_id: str
+    offsets: tuple[tuple[tuple[str, int], Any], ...]
+    """Topic, partition and value, which is the object that the hard state had."""
+
+
+class TopicOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
+    """Delete a part of a group's offsets: those of deleted topics."""
+
+    group_id: str
+    places: tuple[tuple[str, int], ...]
+    topics: tuple[str, ...]
+    total: int
+    """With the last part: how many there were in all parts, for the journal. Otherwise 0."""
+
+
 class TopicsChanged(msgspec.Struct, frozen=True, gc=False):
     """Topics were created, grew, moved or were deleted; `topics` are all topics now. Comes before Loaded."""
 
@@ -140,6 +158,8 @@ Event = (
     | AnswerHeld
     | DeadlineReached
     | TopicsDeleted
+    | GroupOffsetsDeleted
+    | TopicOffsetsDeleted
     | TopicsChanged
     | GroupConfigsChanged
     | AssignmentMade

@@ -6,8 +6,11 @@ transaction: it is an offset, and pending until the producer's marker.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kohort.coordinator.consumer.group import ConsumerFold
 from kohort.coordinator.events import Record, TargetRecords
+from kohort.coordinator.offsets.groups_by_topic import GroupsByTopic
 from kohort.coordinator.offsets.pending import PendingOffsets
 from kohort.coordinator.offsets.sizes import GROUP_BYTES, OFFSET_BYTES, Total, text_bytes
 from kohort.coordinator.records import OffsetRecords, Place, parse
@@ -30,6 +33,8 @@ class HardState:
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[str, dict[Place, OffsetCommitValue]] = {}
+        self.by_topic = GroupsByTopic()
+        """The groups with committed offsets of each topic. Derived from `offsets`."""
         self.offset_bytes: dict[str, int] = {}
         """The size of each group's offsets (offsets/sizes.py). Derived from `offsets`."""
         self.total = Total()
@@ -57,6 +62,19 @@ class HardState:
     def has_offsets(self, group: str) -> bool:
         """Committed or pending ones."""
         return group in self.offsets or group in self.pending.groups
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics with a committed or a pending offset."""
+        return {*self.by_topic.counts, *self.pending.by_topic.counts}
+
+    def groups_of(self, topics: Collection[str]) -> list[str]:
+        """The groups with a committed or a pending offset of these topics."""
+        return list(dict.fromkeys([*self.by_topic.of(topics), *self.pending.by_topic.of(topics)]))
+
+    def places(self, group: str) -> list[Place]:
+        """The partitions with a committed or a pending offset."""
+        return list(dict.fromkeys([*self.offsets.get(group, ()), *self.pending.places(group)]))
 
     def apply(self, record: AnyRecord) -> None:
         if not isinstance(record, Record):
@@ -140,6 +158,8 @@ class HardState:
                 is_changed = True
                 growth += text_bytes(value.metadata)
                 growth -= text_bytes(former.metadata) if former is not None else -OFFSET_BYTES
+            if former is None:
+                self.by_topic.add(place[0], group)
         if is_changed:
             self._grow(group, growth)
 
@@ -155,10 +175,12 @@ class HardState:
             offsets[place] = value
             if former is None:
                 self._grow(group, OFFSET_BYTES + text_bytes(value.metadata))
+                self.by_topic.add(place[0], group)
             elif former.metadata != value.metadata:
                 self._grow(group, text_bytes(value.metadata) - text_bytes(former.metadata))
         elif former is not None:
             del offsets[place]
+            self.by_topic.remove(place[0], group)
             self._grow(group, -OFFSET_BYTES - text_bytes(former.metadata))
             if not offsets:
                 del self.offsets[group]

@@ -33,6 +33,9 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
             _check_consumer_deadlines(running, consuming, consumers)
     sizes = {group_id: group_bytes(group_id, offsets) for group_id, offsets in hard.offsets.items()}
     assert hard.offset_bytes == sizes, f"counts bytes of offsets {hard.offset_bytes}, but {sizes}"
+    counted = Counter((place[0], group_id) for group_id, offsets in hard.offsets.items() for place in offsets)
+    indexed = {(topic, group_id): n for topic, of in hard.by_topic.counts.items() for group_id, n in of.items()}
+    assert indexed == counted, f"offsets by topic: {indexed}, but {counted}"
     hard.pending.check()
     consuming.check()
     for topic in {topic for consumers in hard.consumers.groups.values() for topic in consumers.subscribers}:

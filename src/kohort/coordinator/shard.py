@@ -23,7 +23,7 @@ from kohort.coordinator.classic.responses import refusal, undescribed
 from kohort.coordinator.classic.status import RebalanceStatus, status_of
 from kohort.coordinator.consumer.lifecycle import ConsumerGroups
 from kohort.coordinator.consumer.responses import described, state_name, undescribed_consumer_group
-from kohort.coordinator.consumer.soft_state import DEADLINES_OF_CONSUMERS
+from kohort.coordinator.consumer.soft_state import DEADLINES_OF_CONSUMERS, WAKE
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
@@ -32,6 +32,7 @@ from kohort.coordinator.events import (
     Event,
     ExpireOffsets,
     GroupConfigsChanged,
+    GroupOffsetsDeleted,
     GroupRequested,
     Loaded,
     Millis,
@@ -39,6 +40,7 @@ from kohort.coordinator.events import (
     Reply,
     RequestAbandoned,
     ServerPaused,
+    TopicOffsetsDeleted,
     TopicsChanged,
     TopicsDeleted,
     Unloaded,
@@ -144,6 +146,8 @@ class Shard:
                         break
                     self.version += 1
                     (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
+                    if key[0] == WAKE:
+                        break  # it is due again, and has the work of a step
             case RequestAbandoned():
                 if consumers.holds.holds(event.request_id):
                     consumers.holds.abandon(event.request_id)
@@ -170,6 +174,10 @@ class Shard:
                 self._give_time(event, now)
             case TopicsDeleted():
                 self._offsets.topics_deleted(event.topics)
+            case GroupOffsetsDeleted():
+                self._offsets.gone_with_group(event)
+            case TopicOffsetsDeleted():
+                self._offsets.gone_with_topics(event)
             case ExpireOffsets():
                 self._offsets.expire(now)
                 consumers.expire()
@@ -218,6 +226,11 @@ class Shard:
 
     def next_deadline(self) -> Millis | None:
         return self.running.deadlines.next()
+
+    @property
+    def expires_more(self) -> bool:
+        """The last ExpireOffsets has left some for the next one."""
+        return self._offsets.expires_more
 
     def validate(self) -> None:
         """Check what holds between two events. Raises AssertionError; for tests and the simulator."""
@@ -288,7 +301,7 @@ class Shard:
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
                 error = ErrorCode.NONE
-                self._offsets.delete_all(group_id)
+                self._offsets.delete_first(group_id)
                 if group is not None:
                     self.running.delete(group, "asked for")
                 if consumers is not None:

@@ -16,10 +16,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Generator
 from struct import Struct, error
+from typing import TypeVar
 
 import cramjam
 
 from kohort.wire.errors import ProtocolError
+
+_T = TypeVar("_T")
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -104,11 +107,16 @@ def decompress(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> b
 
 
 def decompress_in_steps(codec: int, data: bytes, max_bytes: int) -> Generator[int, None, bytes]:
-    """Like `decompress`. Yields the bytes that each step has made. Only gzip and xerial snappy take several."""
+    """Like `decompress`. Yields the bytes that each step has made. gzip and xerial snappy take many. lz4 and zstd have
+    no parts: each attempt with a larger buffer is a step, and the copy of what was made is one."""
     if codec == GZIP:
         return (yield from _inflate_in_steps(data, max_bytes))
     if codec == SNAPPY and data.startswith(_XERIAL_MAGIC):
         return (yield from _decompress_xerial_in_steps(data, max_bytes))
+    if codec in (LZ4, ZSTD):
+        made = yield from _decompress_frames_in_steps(codec, data, max_bytes)
+        yield len(made)
+        return bytes(made)
     expanded = decompress(codec, data, max_bytes)
     yield len(expanded)
     return expanded
@@ -127,16 +135,16 @@ def expand(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes
             return _at_once(_decompress_xerial_in_steps(data, max_bytes))
         return _decompress_snappy(data, max_bytes)
     if codec in (LZ4, ZSTD):
-        return _decompress_frames(codec, data, max_bytes)
+        return _at_once(_decompress_frames_in_steps(codec, data, max_bytes))
     raise CorruptCompression(f"there is no compression {codec}")
 
 
-def _at_once(steps: Generator[int, None, bytes]) -> bytes:
+def _at_once(steps: Generator[int, None, _T]) -> _T:
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            made: bytes = done.value
+            made: _T = done.value
             return made
 
 
@@ -228,7 +236,7 @@ def _decompress_xerial_in_steps(data: bytes, max_bytes: int) -> Generator[int, N
     return b"".join(pieces)
 
 
-def _decompress_frames(codec: int, data: bytes, max_bytes: int) -> memoryview:
+def _decompress_frames_in_steps(codec: int, data: bytes, max_bytes: int) -> Generator[int, None, memoryview]:
     expand_into = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
     size = min(max(_FIRST_BUFFER, 4 * len(data)), max_bytes)
     while True:
@@ -243,4 +251,5 @@ def _decompress_frames(codec: int, data: bytes, max_bytes: int) -> memoryview:
             return memoryview(buffer)[:written]
         if size == max_bytes:
             raise ExpansionLimit(max_bytes)
+        yield 0
         size = min(size * 8, max_bytes)

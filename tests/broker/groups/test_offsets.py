@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from group_driver import commit, commit_request, committed
 from wire_driver import Connection, Wire, delete_topics
 
+from kohort.broker import group_shards
+from kohort.broker.handlers import groups
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.coordinator.events import Event, TopicsDeleted
+from kohort.coordinator.offsets import offsets
 from kohort.coordinator.records import offset_record
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -33,6 +38,8 @@ from kohort.wire.schemas.offset_fetch import (
 PARTITIONS = 3
 ABSENT = bytes(15) + b"\x09"
 """The id of no topic."""
+MANY = 15
+"""Offsets that are too many for one step."""
 
 
 @pytest.mark.conformance("O15")
@@ -193,10 +200,9 @@ def test_offsets_go_with_their_topic(client: Connection, wire: Wire) -> None:
 
 
 @pytest.mark.pure
-def test_the_shards_learn_once_of_topics_that_go_together(
+def test_shards_with_offsets_learn_once_of_topics_that_go_together(
     client: Connection, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each shard reads all its offsets for it."""
     names = [f"t{index}" for index in range(20)]
     for name in names:
         client.create_topic(name)
@@ -212,11 +218,150 @@ def test_the_shards_learn_once_of_topics_that_go_together(
     monkeypatch.setattr(wire.broker.state.machines, "ask", watched)
     response = client.ask(delete_topics(*names, "absent", OFFSETS_TOPIC), 5)
     assert [topic.error_code for topic in response.responses] == [0] * 20 + [3, 17]
-    assert told == [TopicsDeleted(tuple(names))] * len(wire.broker.state.shards)
+    assert told == [TopicsDeleted(tuple(names))]
     assert committed(client, topic="t7") == -1
     told.clear()
     client.ask(delete_topics("absent"), 5)
     assert not told
+
+
+@pytest.fixture
+def many(client: Connection, monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """Three groups with offsets of a topic that are too many for one step."""
+    monkeypatch.setattr(group_shards, "SEARCHED", 5)
+    monkeypatch.setattr(group_shards, "DELETED", 2)
+    client.create_topic("many", 3)
+    for group in ("g", "h", "i"):
+        commit(client, 5, group=group)
+        for partition in range(3):
+            commit(client, 6, group=group, topic="many", partition=partition)
+    return client
+
+
+def left_of(wire: Wire, topic: str) -> int:
+    shards = wire.broker.state.shards
+    return sum(place[0] == topic for shard in shards for group in shard.hard.offsets.values() for place in group)
+
+
+def begin_deletion(client: Connection) -> None:
+    """The topic is gone, and some of its offsets are left."""
+    polls = iter((False, False))
+    wire = client.wire
+    wire.end(wire.broker.step([client.frame(delete_topics("many"), 5)], wire.now, lambda: next(polls, True)))
+    assert "many" not in wire.broker.state.catalog.topics
+    assert left_of(wire, "many")
+    assert not client.responses
+
+
+@pytest.mark.pure
+def test_many_offsets_go_with_their_topic_in_pieces(many: Connection) -> None:
+    begin_deletion(many)
+    wire = many.wire
+    before = left_of(wire, "many")
+    wire.end(wire.broker.step([], wire.now, lambda: True))
+    assert 0 < before - left_of(wire, "many") <= 4
+    wire.step()
+    assert many.take().responses[0].error_code == 0
+    assert left_of(wire, "many") == 0
+    assert [committed(many, group) for group in ("g", "h", "i")] == [5, 5, 5]
+    for of in (wire, wire.restarted()):
+        for shard in of.broker.state.shards:
+            shard.validate()
+
+
+@pytest.mark.pure
+def test_the_answer_to_a_deletion_waits_for_the_offsets(many: Connection) -> None:
+    begin_deletion(many)
+    for _ in range(20):
+        polls = iter((False,))
+        many.wire.end(many.wire.broker.step([], many.wire.now, lambda polls=polls: next(polls, True)))
+        if many.responses:
+            break
+    assert many.take().responses[0].error_code == 0
+    assert left_of(many.wire, "many") == 0
+
+
+@pytest.mark.pure
+def test_a_new_topic_of_the_same_name_has_none_of_the_offsets(many: Connection) -> None:
+    begin_deletion(many)
+    topics = many.wire.broker.state.topics
+    topics.create("many", topics.place(3, 1), {})
+    assert left_of(many.wire, "many") == 0, "also before the turn ends"
+    many.wire.step()
+    assert commit(many.wire.connect(), 9, group="i", topic="many", partition=1) == 0
+    assert [committed(many.wire.connect(), "i", "many", partition) for partition in range(3)] == [-1, 9, -1]
+
+
+@pytest.mark.pure
+def test_the_deletion_of_offsets_goes_on_when_the_client_has_gone(many: Connection) -> None:
+    begin_deletion(many)
+    many.close()
+    assert left_of(many.wire, "many") == 0
+
+
+@pytest.mark.pure
+def test_the_deletion_of_offsets_goes_on_after_a_restart(many: Connection) -> None:
+    begin_deletion(many)
+    restarted = many.wire.restarted()
+    assert left_of(restarted, "many") == 0
+    assert [committed(restarted.connect(), group) for group in ("g", "h", "i")] == [5, 5, 5]
+
+
+@pytest.fixture
+def large(client: Connection, monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """A group with offsets that are too many for one step."""
+    for module in (groups, offsets):
+        monkeypatch.setattr(module, "DELETED", 2)
+    client.create_topic("many", MANY)
+    for partition in range(MANY):
+        commit(client, 6, topic="many", partition=partition)
+    return client
+
+
+def delete_group(client: Connection) -> None:
+    """The first steps of it."""
+    polls = iter((False, False))
+    wire = client.wire
+    frame = client.frame(DeleteGroupsRequest(groups_names=("g",)), 2)
+    wire.end(wire.broker.step([frame], wire.now, lambda: next(polls, True)))
+    assert 0 < left_of(wire, "many") < MANY
+    assert not client.responses
+
+
+@pytest.mark.pure
+def test_many_offsets_go_with_their_group_in_pieces(large: Connection) -> None:
+    delete_group(large)
+    large.wire.step()
+    assert large.take().results[0].error_code == 0
+    assert left_of(large.wire, "many") == 0
+    assert large.ask(DeleteGroupsRequest(groups_names=("g",)), 2).results[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert left_of(large.wire.restarted(), "many") == 0
+
+
+@pytest.mark.pure
+def test_what_is_committed_after_the_deletion_of_a_group_stays(large: Connection) -> None:
+    wire, other = large.wire, large.wire.connect()
+    delete_group(large)
+    polls = iter((False, False))
+    late = commit_request(9, topic="many", partition=MANY - 1)
+    wire.end(wire.broker.step([other.frame(late, 7)], wire.now, lambda: next(polls, True)))
+    assert other.take().topics[0].partitions[0].error_code == 0
+    assert left_of(wire, "many") > 1, "the deletion is under way"
+    wire.step()
+    assert large.take().results[0].error_code == 0
+    assert [committed(other, topic="many", partition=partition) for partition in range(MANY)] == [-1] * (MANY - 1) + [9]
+
+
+@pytest.mark.pure
+def test_many_offsets_expire_in_pieces(large: Connection) -> None:
+    wire = large.wire
+    wire.advance(7 * 86_400_000 - 1)
+    assert left_of(wire, "many") == MANY
+    seen = []
+    wire.watch = lambda turn: seen.append(left_of(wire, "many"))
+    wire.advance(2 * wire.config.offsets_retention_check_interval_ms)
+    assert {before - after for before, after in pairwise([MANY, *seen])} == {0, 1, 2}
+    assert seen[-1] == 0
 
 
 def test_offsets_are_deleted_one_by_one(client: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -111,6 +112,13 @@ def test_a_batch_that_is_cut_short() -> None:
     client = with_topic()
     turns_of(client, produce_request("t", bytes(covered)))
     assert error_of(client) == ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_that_is_too_large_is_refused_before_it_is_decompressed() -> None:
+    client = with_topic(compression_type="gzip")
+    data = batch(random.Random(1).randbytes(1_100_000) + VALUE, LZ4)
+    assert turns_of(client, produce_request("t", data)) == 1
+    assert error_of(client) == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_the_codec_of_the_topic_changes_meanwhile() -> None:

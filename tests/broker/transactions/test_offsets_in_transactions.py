@@ -244,6 +244,18 @@ def test_a_transaction_has_a_limit_of_pending_offsets(client: Connection, monkey
     assert producer.commit_offsets(3, group="a third") == 0
 
 
+def test_pending_offsets_are_counted_over_all_groups_and_at_a_start(client: Connection) -> None:
+    producer = transactional(client)
+    groups = ("g", "h", "i")
+    assert len({client.wire.broker.state.shard_of(group) for group in groups}) > 1
+    for group in groups:
+        assert producer.commit_offsets(1, group=group, partitions=(0, 1)) == 0
+    for wire in (client.wire, client.wire.restarted()):
+        assert wire.broker.state.groups.pending_offsets(producer.producer_id) == 6
+    assert producer.commit() == 0
+    assert client.wire.broker.state.groups.pending_offsets(producer.producer_id) == 0
+
+
 def test_a_large_commit_is_made_in_steps_and_is_whole() -> None:
     client = with_topic(10 * STEP)
     producer = transactional(client)

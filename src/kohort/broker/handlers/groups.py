@@ -16,7 +16,8 @@ from kohort.broker.request import ROW_BYTES, InShard, InSteps, RequestContext, i
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import join_error, undescribed
-from kohort.coordinator.events import GroupRequested
+from kohort.coordinator.events import GroupOffsetsDeleted, GroupRequested
+from kohort.coordinator.offsets.offsets import DELETED
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -134,8 +135,13 @@ def delete_groups(
             yield ROW_BYTES
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) == context.broker_id:
+            held = list(state.shards[shard].hard.offsets.get(group_id, {}).items())[DELETED:]
             response = ask_shard(state, shard, DeleteGroupsRequest(groups_names=(group_id,)), context)
             results.extend(response.results)
+            # The group is deleted now. The rest of its offsets takes long; what others commit meanwhile stays.
+            for first in range(0, 0 if response.results[0].error_code else len(held), DELETED):
+                yield 0
+                state.ask(shard, GroupOffsetsDeleted(group_id, tuple(held[first : first + DELETED])))
         else:
             results.append(DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR))
     return DeleteGroupsResponse(results=tuple(results))

@@ -9,11 +9,12 @@ before, in steps too (logs/preparation.py).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.handlers.transactional_produce import ADDS, TOPIC_IDS, Writer, is_transactional, writer_of
-from kohort.broker.logs.preparation import Batch, costly_batches, prepare
+from kohort.broker.logs.partition import Partition
+from kohort.broker.logs.preparation import AT_ONCE, Batch, costly_batches, look_through, prepare
 from kohort.broker.logs.validation import Room
 from kohort.broker.messages import changed
 from kohort.broker.request import ROW_BYTES, CloseConnection, InSteps, RequestContext
@@ -45,10 +46,12 @@ Result = ProduceResponse | CloseConnection | None
 def produce(state: BrokerState, request: ProduceRequest, context: RequestContext) -> Result | InSteps:
     config = state.catalog.config_of(context.broker_id)
     room = Room(config.message_max_records, config.message_max_uncompressed_bytes)
-    costly = costly_batches(state, request, by_id=context.api_version >= TOPIC_IDS)
-    if costly or sum(len(topic.partition_data) for topic in request.topic_data) > STEP:
+    partitions, work, transactional = look_through(request)
+    costly = costly_batches(state, request, by_id=context.api_version >= TOPIC_IDS) if work > AT_ONCE else []
+    if costly or partitions > STEP:
         return InSteps(_in_steps(state, request, context, room, costly))
-    leaders, writer = CurrentLeaders(state, context.listener), writer_of(request, state, context)
+    leaders = CurrentLeaders(state, context.listener)
+    writer = writer_of(request, state, context) if transactional else None
     topics = [_topic(state, request, topic, context, leaders, room, writer) for topic in request.topic_data]
     return _answer(request, topics, leaders)
 
@@ -100,14 +103,17 @@ def _topic(
         topic, unknown = state.catalog.by_id.get(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
     else:
         topic, unknown = state.topic(data.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    logs = [] if topic is None else state.topics.partitions[topic.topic_id]
     return TopicProduceResponse(
         name=data.name,
         topic_id=data.topic_id,
         partition_responses=tuple(
-            _refused(partition.index, unknown)
-            if topic is None
-            else _partition(state, request, topic, partition, context, leaders, room, writer)
-            for partition in data.partition_data
+            [
+                _refused(partition.index, unknown)
+                if topic is None
+                else _partition(state, request, topic, logs, partition, context, leaders, room, writer)
+                for partition in data.partition_data
+            ]
         ),
     )
 
@@ -116,32 +122,33 @@ def _partition(
     state: BrokerState,
     request: ProduceRequest,
     topic: Topic,
+    logs: Sequence[Partition],
     data: PartitionProduceData,
     context: RequestContext,
     leaders: CurrentLeaders,
     room: Room,
     writer: Writer | ErrorCode | None,
 ) -> PartitionProduceResponse:
-    partition = state.partition(topic, data.index)
-    if partition is None:
-        return _refused(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assignment = topic.partitions[data.index]
+    index = data.index
+    if not 0 <= index < len(logs):
+        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition, assignment = logs[index], topic.partitions[index]
     if request.acks not in _ACKS:
-        return _refused(data.index, ErrorCode.INVALID_REQUIRED_ACKS)
+        return _refused(index, ErrorCode.INVALID_REQUIRED_ACKS)
     if topic.is_internal:
-        return _refused(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, "Clients do not write to internal topics")
+        return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION, "Clients do not write to internal topics")
     if assignment.leader != context.broker_id:
         leaders.add(assignment.leader)
         current = LeaderIdAndEpoch(leader_id=assignment.leader, leader_epoch=assignment.leader_epoch)
-        return _refused(data.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=current)
+        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=current)
     if request.acks == -1 and len(assignment.replicas) < partition.settings.min_insync_replicas:
-        return _refused(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
+        return _refused(index, ErrorCode.NOT_ENOUGH_REPLICAS)
     if isinstance(writer, ErrorCode):
-        return _refused(data.index, writer)
+        return _refused(index, writer)
     new_epochs = False
     if writer is not None and is_transactional(data.records):
-        if error := writer.check(topic, data.index, partition, request):
-            return _refused(data.index, error)
+        if error := writer.check(topic, index, partition, request):
+            return _refused(index, error)
         new_epochs = context.api_version >= ADDS
     appended = state.turn.append(partition, data.records or b"", room, new_epochs=new_epochs)
     if appended.error:
@@ -149,7 +156,7 @@ def _partition(
         is_early = appended.error is ErrorCode.INVALID_PRODUCER_EPOCH and is_transactional(data.records)
         has_start = appended.error not in WITHOUT_START and not is_early
         return changed(
-            _refused(data.index, appended.error, appended.message),
+            _refused(index, appended.error, appended.message),
             log_start_offset=partition.start_offset if has_start else -1,
             record_errors=tuple(
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=appended.message)
@@ -157,7 +164,7 @@ def _partition(
             ),
         )
     return PartitionProduceResponse(
-        index=data.index,
+        index=index,
         error_code=0,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms,

@@ -19,6 +19,7 @@ from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
 from kohort.broker.topics.topic_configs import parse
+from kohort.broker.topics.topic_store import LOGS_A_TURN
 from kohort.coordinator.settings.config_keys import InvalidConfig
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
@@ -52,7 +53,7 @@ MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
 """Limits of one request. Kafka allows 10,000 partitions (ReplicationControlManager)."""
 DELETED_TOPICS = 20
-"""Topics that are deleted in one step. Each step searches the offsets of all groups for them."""
+"""Topics that are deleted in one step."""
 
 
 @in_steps
@@ -68,7 +69,7 @@ def create_topics(
         try:
             if times[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_create(state, topic, request.validate_only, created))
+            results.append((yield from _create(state, topic, request.validate_only, created)))
         except Refused as refused:
             results.append(
                 CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message, configs=())
@@ -104,8 +105,7 @@ class _Created(msgspec.Struct):
         return self.without_configs
 
 
-def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, created: _Created) -> CreatableTopicResult:
-    name = topic.name
+def _check_new(state: BrokerState, name: str) -> None:
     if problem := check_topic_name(name):
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name in ("__cluster_metadata", *OWN_TOPICS) and state.topic(name) is None:
@@ -114,11 +114,20 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, crea
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if other := state.catalog.colliding(name):
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _create(
+    state: BrokerState, topic: CreatableTopic, validate_only: bool, created: _Created
+) -> Generator[int, None, CreatableTopicResult]:
+    name = topic.name
+    _check_new(state, name)
     configs = _configs(topic)
     assignments = _assignments(state, topic, created)
     topic_id = NO_UUID
-    if not validate_only:
+    if not validate_only and len(assignments) <= LOGS_A_TURN:
         topic_id = state.topics.create(name, assignments, configs).topic_id
+    elif not validate_only:
+        topic_id = yield from _create_large(state, name, assignments, configs)
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,
@@ -128,6 +137,27 @@ def _create(state: BrokerState, topic: CreatableTopic, validate_only: bool, crea
         replication_factor=len(assignments[0].replicas),
         configs=created.described(state, configs),
     )
+
+
+def _create_large(
+    state: BrokerState, name: str, assignments: tuple[PartitionAssignment, ...], configs: dict[str, str]
+) -> Generator[int, None, bytes]:
+    """First the logs, some in each turn, then the topic. Another request may create it meanwhile."""
+    topics, count = state.topics, len(assignments)
+    topic_id = topics.new_topic_id()
+    topics.begin_growth(topic_id)
+    try:
+        while (there := topics.spare_count(topic_id)) < count:
+            _check_new(state, name)
+            _check_room(state, count - there)
+            topics.create_spare_logs(topic_id, 0, count)
+            yield 0
+        _check_new(state, name)
+        _check_room(state, 0)
+        topics.create(name, assignments, configs, topic_id)
+    finally:
+        topics.end_growth(topic_id)
+    return topic_id
 
 
 def _configs(topic: CreatableTopic) -> dict[str, str]:
@@ -209,7 +239,7 @@ def _check_factor(state: BrokerState, factor: int) -> None:
 
 def _check_room(state: BrokerState, additional: int) -> None:
     limit = state.config.max_partitions
-    if state.catalog.partition_count + additional > limit:
+    if state.catalog.partition_count + state.topics.growing_count + additional > limit:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
             f"{additional} more partitions would pass the limit of {limit} (max.partitions)",
@@ -230,7 +260,12 @@ def delete_topics(
     for first in range(0, len(asked), DELETED_TOPICS):
         if results:
             yield DELETED_TOPICS * ROW_BYTES
-        results += _deleted(state, asked[first : first + DELETED_TOPICS], times, mutations)
+        made = _deleted(state, asked[first : first + DELETED_TOPICS], times, mutations)
+        results += made
+        gone = [result.name for result in made if not result.error_code and result.name is not None]
+        while state.groups.deletes_offsets_of(gone):
+            yield 0
+            state.groups.delete_offsets()
     return DeleteTopicsResponse(responses=tuple(results))
 
 
@@ -299,14 +334,46 @@ def create_partitions(
         try:
             if times[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _grow(state, wanted, request.validate_only, created)
+            yield from _grow(state, wanted, request.validate_only, created)
         except Refused as refused:
             error, message = refused.error, refused.message
         results.append(CreatePartitionsTopicResult(name=name, error_code=error, error_message=message))
     return CreatePartitionsResponse(results=tuple(results))
 
 
-def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created) -> None:
+def _grow(
+    state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created
+) -> Generator[int, None, None]:
+    topic, added = _growth(state, wanted)
+    _check_room(state, len(added))
+    created.add(len(added))
+    if validate_only:
+        return
+    if len(added) <= LOGS_A_TURN:
+        state.topics.change(topic, assignments=topic.partitions + added)
+        return
+    topic_id = topic.topic_id
+    state.topics.begin_growth(topic_id)
+    try:
+        while (found := state.catalog.by_id.get(topic_id)) is not None:
+            # Another request may grow the topic meanwhile. Both create logs, and the first one takes what it needs.
+            first = len(found.partitions)
+            missing = wanted.count - first - state.topics.spare_count(topic_id)
+            if missing <= 0:
+                break
+            _check_room(state, missing)
+            state.topics.create_spare_logs(topic_id, first, wanted.count - first)
+            yield 0
+        topic, added = _growth(state, wanted)
+        if topic.topic_id != topic_id:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        state.topics.change(topic, assignments=topic.partitions + added)
+    finally:
+        state.topics.end_growth(topic_id)
+
+
+def _growth(state: BrokerState, wanted: CreatePartitionsTopic) -> tuple[Topic, tuple[PartitionAssignment, ...]]:
+    """The topic, and the partitions that it gets."""
     topic = state.topic(wanted.name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -322,19 +389,14 @@ def _grow(state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool
     if additional < 0:
         has = f"The topic {topic.name} currently has {present} partition(s)"
         raise Refused(ErrorCode.INVALID_PARTITIONS, f"{has}; {wanted.count} would not be an increase.")
-    _check_room(state, additional)
-    created.add(additional)
     factor = len(topic.partitions[0].replicas)
     _check_factor(state, factor)  # the topic may have been created when there were more brokers
     if wanted.assignments is None:
-        added = state.topics.place(additional, factor, present)
-    elif len(wanted.assignments) != additional:
+        return topic, state.topics.place(additional, factor, present)
+    if len(wanted.assignments) != additional:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
             "were specified.",
         )
-    else:
-        added = _assigned(state, [assignment.broker_ids for assignment in wanted.assignments], factor)
-    if not validate_only:
-        state.topics.change(topic, assignments=topic.partitions + added)
+    return topic, _assigned(state, [assignment.broker_ids for assignment in wanted.assignments], factor)

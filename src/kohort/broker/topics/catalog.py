@@ -35,6 +35,7 @@ from kohort.wire.schemas.metadata_records import (
     QuotaValue,
     ScramValue,
     SecretValue,
+    SpareLogsValue,
     TopicValue,
 )
 
@@ -69,6 +70,7 @@ VALUES: dict[str, type] = {
     "quota": QuotaValue,
     "scram": ScramValue,
     "secret": SecretValue,
+    "spare logs": SpareLogsValue,
 }
 _VERSION = struct.Struct(">h")
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -116,16 +118,12 @@ class Catalog:
         self.credentials = Credentials()
         self.quotas = Quotas()
         self.partition_count = 0
+        self.spare_logs: dict[bytes, int] = {}
+        """Topic id: the first partition whose log, if it is there, is not part of the topic (topics/topic_store.py)."""
         self._alike: dict[str, set[str]] = {}
 
     def apply(self, record: Record) -> None:
-        key = decode(MetadataKey, 0, record.key)
-        value: Any = None
-        if record.value is not None:
-            version = _VERSION.unpack_from(record.value)[0]
-            if key.kind not in VALUES or version != 0:
-                raise UnknownRecord(f"a metadata record of kind {key.kind!r} and version {version}")
-            value = decode(VALUES[key.kind], version, record.value, 2)
+        key, value = record.parsed or _decoded(record)
         match value:
             case ClusterValue():
                 self.cluster_id = value.cluster_id
@@ -159,6 +157,10 @@ class Catalog:
                 self.quotas.remove(key.name)
             case None if key.kind == "broker":
                 self._configure(key.name, {})
+            case SpareLogsValue():
+                self.spare_logs[bytes.fromhex(key.name)] = value.first
+            case None if key.kind == "spare logs":
+                self.spare_logs.pop(bytes.fromhex(key.name), None)
             case None if key.kind == "group":
                 self.group_configs.pop(key.name, None)
             case None:
@@ -217,6 +219,16 @@ class Catalog:
             del self._alike[name.replace(".", "_")]
 
 
+def _decoded(record: Record) -> tuple[MetadataKey, Any]:
+    key = decode(MetadataKey, 0, record.key)
+    if record.value is None:
+        return key, None
+    version = _VERSION.unpack_from(record.value)[0]
+    if key.kind not in VALUES or version != 0:
+        raise UnknownRecord(f"a metadata record of kind {key.kind!r} and version {version}")
+    return key, decode(VALUES[key.kind], version, record.value, 2)
+
+
 def _acl(value: AclValue) -> Acl:
     return Acl(
         value.resource_type,
@@ -231,8 +243,9 @@ def _acl(value: AclValue) -> Acl:
 
 def _record(kind: str, name: str, value: Any) -> Record:
     """No value deletes."""
-    key = encode(MetadataKey(kind=kind, name=name), 0)
-    return Record(key, None if value is None else _VERSION.pack(0) + encode(value, 0))
+    key = MetadataKey(kind=kind, name=name)
+    encoded = None if value is None else _VERSION.pack(0) + encode(value, 0)
+    return Record(encode(key, 0), encoded, parsed=(key, value))
 
 
 def cluster_record(cluster_id: str, offsets_partitions: int) -> Record:
@@ -248,6 +261,11 @@ def topic_record(
 
 def topic_deleted_record(name: str) -> Record:
     return _record("topic", name, None)
+
+
+def spare_logs_record(topic_id: bytes, first: int | None) -> Record:
+    """None: there are none any more."""
+    return _record("spare logs", topic_id.hex(), None if first is None else SpareLogsValue(first=first))
 
 
 def group_record(group_id: str, configs: Mapping[str, str]) -> Record:

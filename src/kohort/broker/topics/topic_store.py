@@ -1,13 +1,18 @@
 """Topics and their partitions: each operation decides a record of the metadata log and applies it to the catalog.
 
 The records of a turn leave as one batch when it ends. Operations on a topic's logs (create, delete) leave with them.
+
+To create or delete thousands of logs in one turn would keep everybody waiting for the storage. So the logs of a large
+topic, or of a large growth, are created before the topic's record, some in each turn, and those of a large topic are
+deleted after it. Meanwhile they are *spare*: a record says from which partition on, so that a start finds them. Spare
+logs that nobody is going to use are deleted, some in each turn, from the last one on.
 """
 
 from __future__ import annotations
 
 import base64
 import random as random_module
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node
@@ -20,6 +25,7 @@ from kohort.broker.topics.catalog import (
     Topic,
     broker_record,
     producer_ids_record,
+    spare_logs_record,
     topic_deleted_record,
     topic_record,
 )
@@ -33,6 +39,12 @@ from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Stora
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 PRODUCER_ID_BLOCK = 1000
+LOGS_A_TURN = 100
+"""Logs that are created or deleted together: some five milliseconds of the storage."""
+
+
+def _nothing(name: str) -> None:
+    pass
 
 
 class TopicStore:
@@ -48,10 +60,16 @@ class TopicStore:
         self.catalog = Catalog(config)
         self.partitions: dict[bytes, list[Partition]] = {}
         """Topic id: its partitions, by index."""
+        self.spare: dict[bytes, list[Partition]] = {}
+        """Topic id: its spare logs, in order."""
+        self._growing: dict[bytes, int] = {}
+        """Topic id: how many requests create logs for it."""
         self.changed: dict[str, None] = {}
         """Names of the topics that may have changed since this was last cleared."""
         self.used: set[str] = set()
         """Own topics of the broker that a client has asked for."""
+        self.is_created: Callable[[str], None] = _nothing
+        """Called before a topic of this name is created."""
         self._config = config
         self._storage = storage
         self._nodes = nodes
@@ -103,8 +121,16 @@ class TopicStore:
         self.catalog.apply(record)
         self._decided.append(record)
 
-    def create(self, name: str, assignments: Sequence[PartitionAssignment], configs: dict[str, str]) -> Topic:
-        topic_id = self.new_topic_id()
+    def create(
+        self,
+        name: str,
+        assignments: Sequence[PartitionAssignment],
+        configs: dict[str, str],
+        topic_id: bytes | None = None,
+    ) -> Topic:
+        """`topic_id`: the one that logs have been created for."""
+        self.is_created(name)
+        topic_id = topic_id or self.new_topic_id()
         self.decide(topic_record(name, topic_id, assignments, configs))
         self.changed[name] = None
         self.partitions[topic_id] = []
@@ -133,8 +159,8 @@ class TopicStore:
         )
         self.changed[topic.name] = None
         changed = self.catalog.topics[topic.name]
-        for partition, assignment in zip(self.partitions[topic.topic_id], changed.partitions, strict=False):
-            partition.configure(self.catalog.settings_of(changed, assignment.leader), assignment.leader_epoch)
+        if configs is not None or assignments is None or assignments[: len(topic.partitions)] != topic.partitions:
+            self._configure(self.partitions[topic.topic_id], changed, 0)
         self._open_new_partitions(changed)
         return changed
 
@@ -142,9 +168,13 @@ class TopicStore:
         self.decide(topic_deleted_record(topic.name))
         self.changed[topic.name] = None
         self._turn.tell("topic deleted", topic=topic.name)
-        for partition in self.partitions.pop(topic.topic_id):
-            self._turn.operations.append(DeleteLog(partition.log))
-            self._fetch_waits.wake((partition.log,))
+        partitions = self.partitions.pop(topic.topic_id)
+        self._fetch_waits.wake([partition.log for partition in partitions])
+        if len(partitions) > LOGS_A_TURN:
+            self.spare[topic.topic_id] = partitions + self.spare.get(topic.topic_id, [])
+            self.decide(spare_logs_record(topic.topic_id, 0))
+        else:
+            self._turn.operations.extend([DeleteLog(partition.log) for partition in partitions])
 
     def configure_broker(self, broker: str, configs: Mapping[str, str]) -> None:
         """Replace what is set on a broker, or, with the name "", on all brokers."""
@@ -153,11 +183,7 @@ class TopicStore:
         names = sorted(name for name in former.keys() | configs.keys() if former.get(name) != configs.get(name))
         self._turn.tell("broker configs changed", broker=broker or "all", names=",".join(names))
         for topic in self.catalog.topics.values():
-            of_leader: dict[int, TopicSettings] = {}
-            for partition, assignment in zip(self.partitions[topic.topic_id], topic.partitions, strict=True):
-                if assignment.leader not in of_leader:
-                    of_leader[assignment.leader] = self.catalog.settings_of(topic, assignment.leader)
-                partition.configure(of_leader[assignment.leader], assignment.leader_epoch)
+            self._configure(self.partitions[topic.topic_id], topic, 0)
 
     def next_producer_id(self) -> int:
         """A producer id never given before, not even by a process that crashed: ids are reserved in durable blocks."""
@@ -191,11 +217,86 @@ class TopicStore:
 
     # -- logs
 
+    def _configure(self, partitions: Sequence[Partition], topic: Topic, first: int) -> None:
+        """Give the topic's partitions from `first` on what it says of them."""
+        of_leader: dict[int, TopicSettings] = {}
+        for index, partition in enumerate(partitions, first):
+            assignment = topic.partitions[index]
+            if assignment.leader not in of_leader:
+                of_leader[assignment.leader] = self.catalog.settings_of(topic, assignment.leader)
+            partition.configure(of_leader[assignment.leader], assignment.leader_epoch)
+
     def _open_new_partitions(self, topic: Topic) -> None:
-        partitions = self.partitions[topic.topic_id]
-        for index in range(len(partitions), len(topic.partitions)):
+        topic_id, partitions = topic.topic_id, self.partitions[topic.topic_id]
+        first, end = len(partitions), len(topic.partitions)
+        spare = self.spare.get(topic_id, [])
+        taken = spare[: end - first]
+        del spare[: end - first]
+        self._configure(taken, topic, first)
+        partitions += taken
+        for index in range(len(partitions), end):
             self._turn.operations.append(CreateLog(topic.log_key(index)))
             partitions.append(self.open_partition(topic, index, None))
+        if first < end and topic_id in self.catalog.spare_logs:
+            if not spare:
+                self.spare.pop(topic_id, None)
+            self.decide(spare_logs_record(topic_id, end if spare else None))
+
+    # -- spare logs
+
+    def begin_growth(self, topic_id: bytes) -> None:
+        """A request creates logs for this topic. `end_growth` has to follow."""
+        self._growing[topic_id] = self._growing.get(topic_id, 0) + 1
+
+    def end_growth(self, topic_id: bytes) -> None:
+        """Spare logs that are left are deleted, unless another request grows the topic."""
+        self._growing[topic_id] -= 1
+        if not self._growing[topic_id]:
+            del self._growing[topic_id]
+
+    def spare_count(self, topic_id: bytes) -> int:
+        return len(self.spare.get(topic_id, ()))
+
+    @property
+    def growing_count(self) -> int:
+        """Logs that are there for topics that are created or grow."""
+        return sum(self.spare_count(topic_id) for topic_id in self._growing)
+
+    def create_spare_logs(self, topic_id: bytes, first: int, count: int) -> None:
+        """Create some logs, so that there are `count` of them from partition `first` on, after several calls."""
+        if topic_id not in self.catalog.spare_logs:
+            self.decide(spare_logs_record(topic_id, first))
+        spare = self.spare.setdefault(topic_id, [])
+        settings = resolve({}, self.catalog.config)
+        for index in range(first + len(spare), first + min(count, len(spare) + LOGS_A_TURN)):
+            log = LogKey(topic_id, index)
+            self._turn.operations.append(CreateLog(log))
+            spare.append(Partition(log, settings, 0, self._storage, None))
+
+    @property
+    def deletes_logs(self) -> bool:
+        """There are spare logs that nobody is going to use."""
+        return any(topic_id not in self._growing for topic_id in self.spare)
+
+    def delete_spare_logs(self) -> None:
+        """Delete some of them."""
+        unused = (topic_id for topic_id in self.spare if topic_id not in self._growing)
+        topic_id = next(unused, None)
+        if topic_id is None:
+            return
+        spare = self.spare[topic_id]
+        self._turn.operations.extend([DeleteLog(partition.log) for partition in spare[-LOGS_A_TURN:]])
+        del spare[-LOGS_A_TURN:]
+        if not spare:
+            del self.spare[topic_id]
+            self.decide(spare_logs_record(topic_id, None))
+
+    def resume_spare_logs(self, infos: Iterable[LogInfo]) -> None:
+        """Those that a stop has left, in order."""
+        settings = resolve({}, self.catalog.config)
+        self.spare = {topic_id: [] for topic_id in self.catalog.spare_logs}
+        for info in infos:
+            self.spare[info.key.topic_id].append(Partition(info.key, settings, 0, self._storage, info))
 
     def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
         """`info` describes the stored log; None if this turn creates the log."""

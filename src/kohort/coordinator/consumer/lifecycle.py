@@ -122,6 +122,8 @@ class ConsumerGroups:
             case "consumer patterns":
                 self.patterns.due(group, now)
                 self.members.wake(group, now)
+            case "consumer wake":
+                self.members.wake_more(group, now)
             case "consumer session" if member_id in group.members:
                 silent = self.members.session_ms(group, member_id)
                 why = f"no heartbeat in {silent} ms"

@@ -18,7 +18,15 @@ from kohort.coordinator.consumer.held_heartbeats import Holds
 from kohort.coordinator.consumer.journal_notes import note_steps, subscription_change
 from kohort.coordinator.consumer.pattern_subscriptions import Patterns
 from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition, reconcile
-from kohort.coordinator.consumer.soft_state import JOIN, REVOKE, SESSION, SYNC, RunningConsumers
+from kohort.coordinator.consumer.soft_state import (
+    JOIN,
+    REVOKE,
+    SESSION,
+    SYNC,
+    WAKE,
+    RunningConsumers,
+    RunningMember,
+)
 from kohort.coordinator.consumer.target import Targets
 from kohort.coordinator.events import Millis
 from kohort.coordinator.migration.classic_side import must_rejoin
@@ -26,6 +34,9 @@ from kohort.coordinator.records import current_record, member_record, target_rec
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue
+
+WAKES = 50
+"""Members with held heartbeats that one step looks at: some three milliseconds."""
 
 
 class Members:
@@ -137,25 +148,52 @@ class Members:
 
     def wake(self, group: ConsumerGroup, now: Millis) -> None:
         """Answer the held heartbeats of members that have partitions to give up or to take; that may free partitions
-        for others. A new epoch alone does not end a hold: after an answer the member is out of reach."""
+        for others. A new epoch alone does not end a hold: after an answer the member is out of reach.
+
+        A group may have thousands of members: WAKES of them are looked at now, and the others in the steps of a
+        deadline, which is due at once."""
         known = self.consumers.find(group.group_id)
-        again = known is not None and bool(self.holds.count and self.consumers.running.out.records)
-        while again and known is not None:
-            again = False
+        if known is None or not (self.holds.count and self.consumers.running.out.records):
+            return
+        if (WAKE, group.group_id, "") in self._running.deadlines:
+            known.wakes_again = True
+        else:
+            self.wake_more(group, now)
+
+    def wake_more(self, group: ConsumerGroup, now: Millis) -> None:
+        """The next members of those that are woken."""
+        known = self.consumers.of(group)
+        left = WAKES
+        while True:
             for member_id in sorted(known.moving):
                 member = known.members.get(member_id)
-                if member is None or member.held is None:
+                if member is None or member.held is None or member_id <= known.woken_to:
                     continue
-                if is_classic(group.members[member_id]):
-                    if must_rejoin(group, member_id):
-                        self.expect_join(group, member_id, now)
-                        self.holds.release(group, member, now)
-                    continue
-                before = group.state_of(member_id)
-                state = self.reconcile(group, member_id, now, None, pushed=True)
-                if state.assigned.keys() != before.assigned.keys():
-                    again = True
-                    self.holds.partitions_changed(group, member, state, now)
+                if not left:
+                    self._running.deadlines.set((WAKE, group.group_id, ""), now)
+                    return
+                left -= 1
+                known.woken_to = member_id
+                known.wakes_again |= self._wake_member(group, member, now)
+            known.woken_to = ""
+            if not known.wakes_again:
+                return
+            known.wakes_again = False
+
+    def _wake_member(self, group: ConsumerGroup, member: RunningMember, now: Millis) -> bool:
+        """True if its partitions have changed."""
+        member_id = member.member_id
+        if is_classic(group.members[member_id]):
+            if must_rejoin(group, member_id):
+                self.expect_join(group, member_id, now)
+                self.holds.release(group, member, now)
+            return False
+        before = group.state_of(member_id)
+        state = self.reconcile(group, member_id, now, None, pushed=True)
+        if state.assigned.keys() == before.assigned.keys():
+            return False
+        self.holds.partitions_changed(group, member, state, now)
+        return True
 
     # -- deadlines
 

@@ -28,7 +28,7 @@ JOIN, SYNC = "consumer join", "consumer sync"
 """Deadlines of members that speak the classic protocol: to join again, and then to sync."""
 DEADLINES_OF_CONSUMERS = frozenset((SESSION, REVOKE, JOIN, SYNC))
 """Those that members must meet with a request."""
-ASSIGN, PATTERNS = "consumer assign", "consumer patterns"
+ASSIGN, PATTERNS, WAKE = "consumer assign", "consumer patterns", "consumer wake"
 """Deadlines of consumer groups; the member is ""."""
 
 EVERYBODY_HAS_ITS_TARGET = "everybody has its target"
@@ -104,6 +104,10 @@ class RunningGroup:
     """The timestamp of a rollout freeze that ended early because enough members came."""
     patterns_ms: Millis = NEVER
     """When the group last took in new matches of its patterns."""
+    woken_to: str = ""
+    """The last member that was woken, while others are to follow (members.py)."""
+    wakes_again: bool = False
+    """The members are to be woken once more, from the first on."""
 
     def member(self, member_id: str) -> RunningMember:
         found = self.members.get(member_id)

@@ -4,6 +4,7 @@ offsets          commit, fetch, delete, expiry; `_check_commit` decides whether 
 ownership_fence  which partitions a commit or a fetch is refused for, by the member that owns them
 sizes            the size of all offsets, and how much a commit may add to it
 transactional    TxnOffsetCommit: which commits of a transaction are refused
+groups_by_topic  which groups have offsets of a topic
 pending          offsets committed in transactions that are not decided
 repeated_commit  a commit that differs from the last one only in its offsets: its records, made in one go
 """

@@ -16,7 +16,15 @@ from kohort.coordinator.consumer.classic_fields import is_classic, session_timeo
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.soft_state import SESSION
 from kohort.coordinator.deadlines import Deadline
-from kohort.coordinator.events import GroupRequested, JournalEntry, Millis, Record, Reply
+from kohort.coordinator.events import (
+    GroupOffsetsDeleted,
+    GroupRequested,
+    JournalEntry,
+    Millis,
+    Record,
+    Reply,
+    TopicOffsetsDeleted,
+)
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
@@ -56,6 +64,8 @@ MEMBER_EPOCHS = 9
 
 STEP = 200
 """Partitions of a step."""
+DELETED = 500
+"""Offsets that one step deletes with their group, or because they expire."""
 FIXED_BYTES = 24
 """The fields of a fetched partition, besides its metadata."""
 
@@ -67,6 +77,8 @@ class Offsets:
         self._hard = hard
         self._running = running
         self._settings = settings
+        self.expires_more = False
+        """The last `expire` has left some for the next one."""
 
     # -- commit
 
@@ -329,32 +341,45 @@ class Offsets:
             return group.generation_topics
         return subscribed_topics(group)
 
-    def delete_all(self, group_id: str) -> None:
-        for topic, partition in self._places(group_id):
-            self._emit(offset_record(group_id, topic, partition, None))
+    def delete_first(self, group_id: str) -> None:
+        """Delete the first DELETED offsets of a group that is deleted, and all that are pending. The others follow
+        (`gone_with_group`)."""
+        first = list(self._hard.offsets.get(group_id, ()))[:DELETED]
+        for place in dict.fromkeys([*first, *self._hard.pending.places(group_id)]):
+            self._emit(offset_record(group_id, *place, None))
+
+    def gone_with_group(self, event: GroupOffsetsDeleted) -> None:
+        """What was committed after the deletion stays."""
+        offsets, pending = self._hard.offsets.get(event.group_id, {}), self._hard.pending
+        for place, value in event.offsets:
+            if offsets.get(place) is value and not pending.is_pending(event.group_id, place):
+                self._emit(offset_record(event.group_id, *place, None))
 
     def topics_deleted(self, topics: tuple[str, ...]) -> None:
-        gone = set(topics)
-        for group_id in dict.fromkeys([*self._hard.offsets, *self._hard.pending.groups]):
-            places = [place for place in self._places(group_id) if place[0] in gone]
-            for topic, partition in places:
-                self._emit(offset_record(group_id, topic, partition, None))
-            names = ", ".join(sorted({topic for topic, _ in places}))
-            self._note_deleted(group_id, len(places), f"deleted topic: {names}")
+        gone = frozenset(topics)
+        for group_id in self._hard.groups_of(topics):
+            places = [place for place in self._hard.places(group_id) if place[0] in gone]
+            names = tuple(sorted({topic for topic, _ in places}))
+            self.gone_with_topics(TopicOffsetsDeleted(group_id, tuple(places), names, len(places)))
+
+    def gone_with_topics(self, event: TopicOffsetsDeleted) -> None:
+        offsets = self._hard.offsets.get(event.group_id, {})
+        for place in event.places:
+            if place in offsets or self._hard.pending.is_pending(event.group_id, place):
+                self._emit(offset_record(event.group_id, *place, None))
+        self._note_deleted(event.group_id, event.total, f"deleted topic: {', '.join(event.topics)}")
 
     def _is_known(self, group_id: str) -> bool:
         return self._hard.has_offsets(group_id) or group_id in self._hard.consumers.groups
-
-    def _places(self, group_id: str) -> list[Place]:
-        """The partitions with a committed or a pending offset."""
-        return list(dict.fromkeys([*self._hard.offsets.get(group_id, ()), *self._hard.pending.places(group_id)]))
 
     # -- expiry
 
     def expire(self, now: Millis) -> None:
         """Delete offsets past their retention, and groups without members and offsets (X1-X6). A pending offset keeps
-        its group and the partition's committed offset."""
+        its group and the partition's committed offset. Deletes up to DELETED of them."""
         retention = self._config.offsets_retention_ms
+        left = DELETED
+        self.expires_more = False
         for group_id in sorted(set(self._running.groups) | set(self._hard.offsets)):
             group = self._running.groups.get(group_id)
             offsets = self._hard.offsets.get(group_id, {})
@@ -372,6 +397,10 @@ class Offsets:
                 expired = _expired(offsets, group, retention, now)
             pending = self._hard.pending.places(group_id)
             expired = [place for place in expired if place not in pending]
+            if len(expired) > left:
+                self.expires_more = True
+                expired = expired[:left]
+            left -= len(expired)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
             self._note_deleted(group_id, len(expired), "past their retention")

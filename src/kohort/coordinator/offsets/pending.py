@@ -15,6 +15,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from kohort.coordinator.offsets.groups_by_topic import GroupsByTopic
 from kohort.coordinator.offsets.sizes import GROUP_BYTES, OFFSET_BYTES, text_bytes
 from kohort.coordinator.records import Place
 from kohort.wire.schemas.group_records import OffsetCommitValue
@@ -40,10 +41,11 @@ class PendingOffsets:
     def __init__(self) -> None:
         self.groups: dict[str, dict[Place, _Awaited]] = {}
         """The groups with pending offsets. No dictionary and no set in it is empty."""
+        self.by_topic = GroupsByTopic()
         self.bytes = 0
         """The size of all pending offsets (sizes.py); a group counts once for each producer."""
         self.counts: dict[int, int] = {}
-        """The number of offsets that each producer has pending."""
+        """The number of offsets that each producer has pending. The shards of a server share it."""
         self._of_producer: dict[int, dict[str, Offsets]] = {}
         self._last = 0
         """The number of the last record."""
@@ -81,7 +83,11 @@ class PendingOffsets:
             self.counts[producer_id] = self.counts.get(producer_id, 0) + 1
         offset = offsets[place] = PendingOffset(value, self._last)
         self.bytes += _size(offset)
-        awaited = self.groups.setdefault(group, {}).setdefault(place, _Awaited(set()))
+        places = self.groups.setdefault(group, {})
+        awaited = places.get(place)
+        if awaited is None:
+            awaited = places[place] = _Awaited(set())
+            self.by_topic.add(place[0], group)
         awaited.producers.add(producer_id)
 
     def supersede(self, group: str, place: Place) -> None:
@@ -102,7 +108,6 @@ class PendingOffsets:
 
         A transaction may have thousands of offsets, and all of them are decided at one instant."""
         ended: list[tuple[str, dict[Place, OffsetCommitValue]]] = []
-        self.counts.pop(producer_id, None)
         for group, offsets in self._of_producer.pop(producer_id, {}).items():
             places = self.groups[group]
             newest: dict[Place, OffsetCommitValue] = {}
@@ -113,11 +118,13 @@ class PendingOffsets:
                     newest[place] = offset.value
                 if len(awaited.producers) == 1:
                     del places[place]
+                    self.by_topic.remove(place[0], group)
                 else:
                     awaited.producers.discard(producer_id)
             if not places:
                 del self.groups[group]
             self.bytes -= GROUP_BYTES + text_bytes(group) + sum(map(_size, offsets.values()))
+            self._count_less(producer_id, len(offsets))
             if newest:
                 ended.append((group, newest))
         return ended
@@ -141,18 +148,24 @@ class PendingOffsets:
         of_producer = self._of_producer[producer_id]
         offsets = of_producer[group]
         self.bytes -= _size(offsets.pop(place))
-        self.counts[producer_id] -= 1
+        self._count_less(producer_id, 1)
         if not offsets:
             self.bytes -= GROUP_BYTES + text_bytes(group)
             del of_producer[group]
             if not of_producer:
-                del self._of_producer[producer_id], self.counts[producer_id]
+                del self._of_producer[producer_id]
         places = self.groups[group]
         places[place].producers.discard(producer_id)
         if not places[place].producers:
             del places[place]
+            self.by_topic.remove(place[0], group)
             if not places:
                 del self.groups[group]
+
+    def _count_less(self, producer_id: int, less: int) -> None:
+        self.counts[producer_id] -= less
+        if not self.counts[producer_id]:
+            del self.counts[producer_id]
 
     def check(self) -> None:
         """Raises AssertionError if the two indexes or the size differ. For tests and the simulator."""
@@ -169,7 +182,11 @@ class PendingOffsets:
             for place, offset in offsets.items()
         }
         assert indexed == held.keys(), f"pending offsets: {indexed} by group, {held} by producer"
-        assert self.counts == Counter(producer_id for producer_id, _, _ in held), f"counts {self.counts}"
+        counted = Counter((place[0], group) for group, places in self.groups.items() for place in places)
+        by_topic = {(topic, group): n for topic, of in self.by_topic.counts.items() for group, n in of.items()}
+        assert by_topic == counted, f"pending offsets by topic: {by_topic}, but {counted}"
+        own = Counter(producer_id for producer_id, _, _ in held)
+        assert all(count <= self.counts.get(producer_id, 0) for producer_id, count in own.items()), f"{self.counts}"
         groups = {(producer_id, group) for producer_id, group, _ in held}
         size = sum(map(_size, held.values())) + sum(GROUP_BYTES + text_bytes(group) for _, group in groups)
         assert self.bytes == size, f"counts {self.bytes} bytes of pending offsets, but {size}"

@@ -45,6 +45,14 @@ class TopicValue:
 
 
 @message(versions="0", flexible="0+")
+class SpareLogsValue:
+    """Kind "spare logs", named by the id of a topic in hex: its logs from this partition on are not part of the topic.
+    They are being created for it, or deleted after it."""
+
+    first: int = field("int32")
+
+
+@message(versions="0", flexible="0+")
 class GroupValue:
     """Kind "group", named by the group: all configs of its GROUP resource. The group need not exist."""
 
