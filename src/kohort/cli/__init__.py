@@ -18,7 +18,8 @@ acls/           `kohort acls`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
-confirmation    the question before something is deleted
+confirmation    the question before something is deleted or changed
+places          partitions and instants as options name them
 output          tables, JSON and YAML
 yaml_text       a JSON document as YAML
 option_objects  the commands' typer app; dataclasses as a command's options

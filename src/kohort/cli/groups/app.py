@@ -17,6 +17,8 @@ import typer
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, ClusterOptions, complain, complete_groups, connected
 from kohort.cli.groups.assign import assign
 from kohort.cli.groups.explain import explain, rebalance_lines
+from kohort.cli.groups.lookup import listed_instead
+from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
@@ -52,6 +54,7 @@ STORIES = 50
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 app.command("explain")(explain)
 app.command("assign")(assign)
+app.command("reset-offsets")(reset_offsets)
 app.command("configs")(configs)
 app.command("hold")(hold)
 app.command("release")(release)
@@ -209,12 +212,9 @@ def _found(
     """
     if group.state != DEAD:
         return group
-    listed = next((entry for entry in cluster.list_groups() if entry.group_id == group.group_id), None)
-    if listed is not None and listed.state and listed.state != DEAD:
+    if (listed := listed_instead(cluster, group)) is not None:
         complain(f"group {group.group_id} is of type {listed.type or 'unknown'}; its members are not shown")
-        return GroupDescription(
-            group.group_id, listed.state, listed.protocol_type, "", (), listed.coordinator, listed.type.lower()
-        )
+        return listed
     return group if committed else None
 
 

@@ -1,0 +1,90 @@
+"""The commands that change groups and topics, against Apache Kafka and against kohort."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka_peer import EVERYWHERE
+from typer.testing import CliRunner
+
+from kohort.cli.commands import app
+from kohort.client.admin.groups import Committed
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+Run = Callable[..., Any]
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def kohort_servers() -> Iterator[str]:
+    with KohortServer(brokers=2, group_initial_rebalance_delay_ms=0) as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture(params=EVERYWHERE)
+def servers(request: pytest.FixtureRequest) -> str:
+    place = "servers_of_kafka" if request.param == "kafka" else "kohort_servers"
+    return str(request.getfixturevalue(place))
+
+
+@pytest.fixture
+def kohort(servers: str) -> Run:
+    """Run a command; `-o json` returns the document, all else the printed text."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, arguments, env={"KOHORT_BOOTSTRAP_SERVER": servers})
+        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+        return json.loads(result.stdout) if "json" in arguments else result.output
+
+    return run
+
+
+@pytest.fixture
+def cluster(servers: str) -> Iterator[Cluster]:
+    with Cluster(servers) as client:
+        yield client
+
+
+@pytest.fixture
+def name(cluster: Cluster) -> str:
+    """A topic of two partitions with 5 records, a second apart, in partition 0, and a group that has read three."""
+    name = f"acting-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, 2)
+    cluster.produce(name, 0, [NewRecord(b"k", b"%d" % n, START_MS + 1000 * n) for n in range(5)])
+    cluster.commit(name, {(name, 0): 3})
+    return name
+
+
+def committed(cluster: Cluster, group: str) -> dict[int, Committed]:
+    return {index: found for (_, index), found in cluster.committed(group).items()}
+
+
+def test_reset_offsets(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) -> None:
+    command = ("groups", "reset-offsets", name)
+
+    def planned(*arguments: str) -> list[tuple[int, int | None, int]]:
+        document = kohort(*command, *arguments, "-o", "json")
+        return [(row["partition"], row["old"], row["new"]) for row in document["offsets"]]
+
+    assert planned("--to-earliest", "--topic", name) == [(0, 3, 0), (1, None, 0)]
+    assert planned("--to-offset", "9", "--all-topics") == [(0, 3, 5)]
+    assert planned("--shift-by", "-1", "--all-topics") == [(0, 3, 2)]
+    assert planned("--to-datetime", "2023-11-14T22:13:24Z", "--topic", name) == [(0, 3, 4), (1, None, 0)]
+    assert planned("--by-duration", "1h", "--topic", f"{name}:0") == [(0, 3, 5)]
+    assert "0: 1 at " in kohort(*command, "--to-offset", "1", "--topic", f"{name}:0", "--preview")
+    assert committed(cluster, name) == {0: Committed(3)}
+    backup = str(tmp_path / "backup")
+    done = kohort(*command, "--to-latest", "--topic", name, "--execute", "--yes", "--backup", backup)
+    assert f"set 2 offsets of group {name}\n" in done
+    assert committed(cluster, name) == {0: Committed(5), 1: Committed(0)}
+    kohort(*command, "--from-file", backup, "--execute", "--yes")
+    assert committed(cluster, name)[0].offset == 3
+    assert f"group {name}x does not exist" in kohort(
+        "groups", "reset-offsets", f"{name}x", "--to-latest", "--all-topics", code=1
+    )
