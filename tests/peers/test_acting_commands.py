@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from group_member import GroupMember
 from kafka_peer import EVERYWHERE
 from typer.testing import CliRunner
 
@@ -88,3 +89,34 @@ def test_reset_offsets(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) 
     assert f"group {name}x does not exist" in kohort(
         "groups", "reset-offsets", f"{name}x", "--to-latest", "--all-topics", code=1
     )
+
+
+def test_delete_and_delete_offsets(kohort: Run, cluster: Cluster, servers: str, name: str) -> None:
+    member = GroupMember(servers, name, {name: (0, 1)})
+    try:
+        refused = kohort("groups", "delete-offsets", name, "--topic", name, "--yes", code=1)
+        assert f"members of group {name} subscribe to the topic; stop them first: {name}[0]\n" in refused
+        assert f"group {name} is not empty, it has 1 member: by-hand on " in kohort(
+            "groups", "delete", name, "--yes", code=1
+        )
+        reset = kohort("groups", "reset-offsets", name, "--to-latest", "--all-topics", code=1)
+        assert "is inactive, and it is Stable with 1 member: by-hand on " in reset
+    finally:
+        member.leave()
+    assert f"deleted 1 offset of group {name}: {name}[0]\n" in kohort(
+        "groups", "delete-offsets", name, "--topic", name, "--yes"
+    )
+    cluster.commit(name, {(name, 0): 1})
+    assert kohort("groups", "delete", name, "--yes") == f"deleted group {name}\n"
+    assert kohort("groups", "delete", name, "--yes", code=1).startswith(f"kohort: group {name} does not exist")
+
+
+def test_export_and_import(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) -> None:
+    cluster.commit(name, {(name, 1): Committed(0, -1, "mark")})
+    file = tmp_path / "offsets"
+    file.write_text(kohort("groups", "export", name))
+    cluster.delete_group(name)
+    (planned,) = kohort("groups", "import", str(file), "-o", "json")
+    assert [(row["old"], row["new"]) for row in planned["offsets"]] == [(None, 3), (None, 0)]
+    kohort("groups", "import", str(file), "--execute", "--yes")
+    assert committed(cluster, name) == {0: Committed(3), 1: Committed(0, -1, "mark")}

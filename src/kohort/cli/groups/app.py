@@ -1,4 +1,4 @@
-"""`kohort groups`: list, describe, explain and configure groups over the public protocol.
+"""`kohort groups`: list, describe, explain, configure and change groups over the public protocol.
 
 `describe` shows one of three views: offsets and lag (the default), members, or state, with the columns of Kafka's own
 tool. It lists each partition with a committed offset or an owner. For a partition without an owner, the offset's
@@ -16,12 +16,14 @@ import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, ClusterOptions, complain, complete_groups, connected
 from kohort.cli.groups.assign import assign
+from kohort.cli.groups.delete import delete, delete_offsets
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.lookup import listed_instead
 from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
+from kohort.cli.groups.transfer import export, import_offsets
 from kohort.cli.groups.wording import Line, plain, show
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
@@ -55,6 +57,10 @@ app = App(epilog=EXIT_CODES, no_args_is_help=True)
 app.command("explain")(explain)
 app.command("assign")(assign)
 app.command("reset-offsets")(reset_offsets)
+app.command("delete")(delete)
+app.command("delete-offsets")(delete_offsets)
+app.command("export")(export)
+app.command("import")(import_offsets)
 app.command("configs")(configs)
 app.command("hold")(hold)
 app.command("release")(release)

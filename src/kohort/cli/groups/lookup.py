@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fnmatch
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kohort.cli.groups.wording import Names, as_document, plain
 from kohort.cli.option_objects import near_word
 from kohort.cli.output import plural
-from kohort.client.admin.groups import DEAD, Committed, GroupDescription
+from kohort.client.admin.groups import DEAD, Committed, GroupDescription, ListedGroup
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
 SHOWN_MEMBERS = 5
+OTHER_TYPES = ("share", "streams")
 
 Offsets = Mapping[TopicPartition, Committed]
 
@@ -42,6 +44,24 @@ def offsets_to_change(cluster: Cluster, group_id: str, *, new: bool = False) -> 
     return committed, None
 
 
+def of_consumers(group: ListedGroup) -> bool:
+    """Whether a listed group may have committed offsets."""
+    return group.protocol_type in ("", CONSUMER_PROTOCOL) and group.type.lower() not in OTHER_TYPES
+
+
+def matching(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """The groups with these names, and the known ones that match those of the names that are patterns: `billing-*`.
+
+    A name that no known group matches stays, for the command to say that there is none.
+    """
+    known = sorted(known)
+    found: dict[str, None] = {}
+    for name in names:
+        matches = fnmatch.filter(known, name) if name not in known and set(name) & set("*?[") else []
+        found |= dict.fromkeys(matches or [name])
+    return list(found)
+
+
 def does_not_exist(cluster: Cluster, group_id: str) -> str:
     near = near_word(group_id, (group.group_id for group in cluster.list_groups()))
     return f"group {group_id} does not exist" + (f"; did you mean {near}?" if near and near != group_id else "")
@@ -58,8 +78,8 @@ def members_of(group: GroupDescription) -> str:
 
 def refusal(group: GroupDescription) -> str | None:
     """Why the offsets of a group cannot be changed from outside; None if they can."""
-    if group.protocol_type not in ("", CONSUMER_PROTOCOL) or group.type in ("share", "streams"):
-        of = group.type if group.type in ("share", "streams") else f"protocol type {group.protocol_type}"
+    if group.protocol_type not in ("", CONSUMER_PROTOCOL) or group.type in OTHER_TYPES:
+        of = group.type if group.type in OTHER_TYPES else f"protocol type {group.protocol_type}"
         return f"group {group.group_id} is no consumer group: it is of {of}"
     if group.members or group.state not in ("Empty", DEAD):
         has = f" with {members_of(group)}; stop them first" if group.members else ""

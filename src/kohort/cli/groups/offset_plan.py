@@ -10,7 +10,6 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -104,20 +103,18 @@ def print_moves(moves: Sequence[Move], first: Mapping[TopicPartition, FetchedRec
         typer.echo(line if width is None else _cut(line, width))
 
 
-def undo_lines(group_id: str, moves: Sequence[Move], backup: Path | None) -> list[Line]:
-    """How to take back the moves that were made."""
+def undo_lines(group_id: str, moves: Sequence[Move], undo: str | None) -> list[Line]:
+    """How to take back the moves that were made. `undo` is the command that does it with a backup, if there is one."""
     lines = []
-    group = shlex.quote(group_id)
-    had = [move.place for move in moves if move.old is not None]
     new = [move.place for move in moves if move.old is None]
-    if had and backup is not None:
-        lines.append(f"to undo: kohort groups reset-offsets {group} --from-file {shlex.quote(str(backup))} --execute")
-    elif had:
-        lines.append("the old offsets are above and in no file; --backup FILE writes one that undoes it")
+    if any(move.old not in (None, move.new) for move in moves):
+        lines.append(
+            f"to undo: {undo}" if undo else "the old offsets are above and in no file; --backup FILE writes one"
+        )
     if new:
         which = "had no offset before" if len(new) == 1 else "had no offsets before"
-        options = options_of("--topic", new)
-        lines.append(f"{words_of(new)} {which}; to undo that: kohort groups delete-offsets {group} {options}")
+        command = f"kohort groups delete-offsets {shlex.quote(group_id)} {options_of('--topic', new)}"
+        lines.append(f"{words_of(new)} {which}; to undo that: {command}")
     return [Line(line) for line in lines]
 
 

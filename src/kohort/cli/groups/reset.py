@@ -7,6 +7,7 @@ after the question, and refuses if they have changed meanwhile.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -157,7 +158,9 @@ def reset_offsets(
         document = {"group": group, "executed": execute, "offsets": documents(moves, first)}
         print_document(document | {"left_out": [{"topic": name, "partition": index} for name, index in lost]}, output)
     elif execute:
-        show([Line(set_words(group, moves)), *undo_lines(group, moves, backup)])
+        file = None if backup is None else shlex.quote(str(backup))
+        undo = f"kohort groups reset-offsets {shlex.quote(group)} --from-file {file} --execute" if file else None
+        show([Line(set_words(group, moves)), *undo_lines(group, moves, undo)])
     else:
         show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
 
