@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from group import until
 from group_member import GroupMember
 from kafka_peer import EVERYWHERE
 from typer.testing import CliRunner
@@ -120,3 +121,29 @@ def test_export_and_import(kohort: Run, cluster: Cluster, name: str, tmp_path: A
     assert [(row["old"], row["new"]) for row in planned["offsets"]] == [(None, 3), (None, 0)]
     kohort("groups", "import", str(file), "--execute", "--yes")
     assert committed(cluster, name) == {0: Committed(3), 1: Committed(0, -1, "mark")}
+
+
+def test_alter_a_topic(kohort: Run, cluster: Cluster, name: str) -> None:
+    arguments = ("--partitions", "3", "--config", "retention.ms=7", "--delete-config", "cleanup.policy", "--yes")
+    changed = kohort("topics", "alter", name, *arguments, "-o", "json")
+    assert changed["partitions"] == {"old": 2, "new": 3}
+    assert changed["configs"] == {
+        "retention.ms": {"old": "604800000", "new": "7"},
+        "cleanup.policy": {"old": "delete", "new": None},
+    }
+    until(lambda: len(cluster.topics([name])[name].partitions) == 3, "the third partition")
+    configs = {entry.name: entry for entry in cluster.describe_configs([name])[name]}
+    assert configs["retention.ms"].value == "7"
+    assert not configs["cleanup.policy"].set_on_topic
+    assert "did you mean retention.ms?" in kohort("topics", "alter", name, "--config", "retention.mss=7", code=1)
+
+
+def test_delete_records(kohort: Run, cluster: Cluster, name: str) -> None:
+    deleted = kohort("topics", "delete-records", f"{name}:0", "--before", "2", "--yes", "-o", "json")
+    assert deleted == [{"topic": name, "partition": 0, "old_start": 0, "new_start": 2}]
+    assert cluster.offsets([(name, 0)], "earliest") == {(name, 0): 2}
+    assert "nothing was deleted" in kohort(
+        "topics", "delete-records", name, "--before-time", "2023-01-01T00:00Z", "--yes"
+    )
+    kohort("topics", "delete-records", name, "--before", "end", "--yes")
+    assert cluster.offsets([(name, 0)], "earliest") == {(name, 0): 5}

@@ -5,13 +5,13 @@ plain           command lines that need no typer
 commands        the table of commands, imported on use
 start, serve    from the flags of `kohort serve` to a running server; the same for typer
 demo, simulate  one command each
-topics          create, list, describe and delete topics
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use
 stable_offsets  what holds back readers of committed records
 produce         lines to records
 consume         records to lines
+topics/         `kohort topics`
 groups/         `kohort groups`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
