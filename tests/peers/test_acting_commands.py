@@ -147,3 +147,15 @@ def test_delete_records(kohort: Run, cluster: Cluster, name: str) -> None:
     )
     kohort("topics", "delete-records", name, "--before", "end", "--yes")
     assert cluster.offsets([(name, 0)], "earliest") == {(name, 0): 5}
+
+
+def test_lists_patterns_and_the_cluster(kohort: Run, cluster: Cluster, name: str) -> None:
+    (listed,) = (row for row in kohort("groups", "list", "--lag", "-o", "json") if row["group"] == name)
+    assert (listed["members"], listed["total_lag"]) == (0, 2)
+    (described,) = kohort("groups", "describe", f"{name[:-1]}?", "-o", "json")
+    assert (described["group"], described["total_lag"]) == (name, 2)
+    assert name in {row["group"] for row in kohort("groups", "describe", "--all", "-o", "json")}
+    found = kohort("cluster", "describe", "-o", "json")
+    assert found["cluster_id"] == cluster.cluster_id()
+    assert {node["id"] for node in found["nodes"]} == set(cluster.nodes())
+    assert found["topics"] == len(cluster.topics())

@@ -5,6 +5,7 @@ plain           command lines that need no typer
 commands        the table of commands, imported on use
 start, serve    from the flags of `kohort serve` to a running server; the same for typer
 demo, simulate  one command each
+cluster         brokers; how many topics and groups
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use

@@ -18,6 +18,7 @@ from kohort.cli.plain import version_line
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
+    "cluster": ("kohort.cli.cluster", "Describe the cluster: its brokers, topics and groups."),
     "topics": ("kohort.cli.topics.app", "Create, list, describe, change and delete topics."),
     "groups": ("kohort.cli.groups.app", "List, describe, explain, configure and change groups; reset offsets."),
     "transactions": ("kohort.cli.transactions.app", "List, describe and abort transactions; find hanging ones."),

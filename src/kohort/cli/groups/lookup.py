@@ -49,6 +49,10 @@ def of_consumers(group: ListedGroup) -> bool:
     return group.protocol_type in ("", CONSUMER_PROTOCOL) and group.type.lower() not in OTHER_TYPES
 
 
+def is_pattern(name: str) -> bool:
+    return any(letter in name for letter in "*?[")
+
+
 def matching(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """The groups with these names, and the known ones that match those of the names that are patterns: `billing-*`.
 
@@ -57,7 +61,7 @@ def matching(names: Iterable[str], known: Iterable[str]) -> list[str]:
     known = sorted(known)
     found: dict[str, None] = {}
     for name in names:
-        matches = fnmatch.filter(known, name) if name not in known and set(name) & set("*?[") else []
+        matches = fnmatch.filter(known, name) if name not in known and is_pattern(name) else []
         found |= dict.fromkeys(matches or [name])
     return list(found)
 

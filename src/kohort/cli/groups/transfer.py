@@ -43,7 +43,10 @@ def export(
     ] = "json",
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Print the committed offsets of groups, for import or reset-offsets --from-file."""
+    """Print the committed offsets of groups as JSON.
+
+    kohort groups import and reset-offsets --from-file read it.
+    """
     found: dict[str, Offsets] = {}
     missing = []
     with connected(where) as cluster:
