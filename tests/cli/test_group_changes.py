@@ -121,7 +121,7 @@ def test_what_is_exported_is_imported(kohort: Kohort, group: str, bootstrap: str
     assert ran.out.splitlines()[-2:] == [
         f"set 3 offsets of group {group}",
         f"{group}[0-1] {group}.b[0] had no offsets before; to undo that: "
-        f"kohort groups delete-offsets {group} --topic {group}:0,1 --topic {group}.b:0",
+        f"kohort groups delete-offsets {group} --topic {group}:0-1 --topic {group}.b:0",
     ]
     assert offsets(bootstrap, group) == before
 
@@ -132,7 +132,7 @@ def test_an_import_is_undone(kohort: Kohort, group: str, bootstrap: str, tmp_pat
     file.write_text(f"{group},{group},0,99\n{group},{group}.gone,0,1\n{group}.new,{group},0,1\n")
     ran = kohort("groups", "import", str(file), "--execute", "--yes", "--backup", str(backup))
     assert f"after the end of the log, so the end: {group}[0]\n" in ran.out
-    assert f"left out, because the topic or partition does not exist: {group}.gone[0]\n" in ran.out
+    assert f"left out, because the topic or partition does not exist: {group}.gone[0]\n" in ran.err
     assert f"to undo: kohort groups import {backup} --execute\n" in ran.out
     assert offsets(bootstrap, group)["0"] == Committed(5)
     kohort("groups", "import", str(backup), "--execute", "--yes")

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from group_member import GroupMember
 from run_command import Kohort, Ran, Terminal
 
 from kohort.cli.groups.lookup import refusal
+from kohort.cli.groups.reset import Destination, places_to_reset
+from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed, GroupDescription
 from kohort.client.cluster import Cluster
+from kohort.client.metadata import Partition, Topic
 from kohort.wire.batches import NewRecord
+from kohort.wire.errors import ErrorCode
 
 EPOCH_MS = 1_700_000_000_000
 """The timestamp of the first record of a partition; each further one is a second later."""
@@ -72,7 +77,7 @@ def moves(text: str) -> list[list[str]]:
         (("--to-latest", "--topic", "T:1"), [["1", "-", "5", "-"]]),
         (("--to-latest", "--all-topics"), [["0", "7", "10", "+3"]]),
         (("--to-offset", "1", "--topic", "T"), [["0", "7", "2", "-5"], ["1", "-", "1", "-"]]),
-        (("--to-offset", "8", "--topic", "T:0,1"), [["0", "7", "8", "+1"], ["1", "-", "5", "-"]]),
+        (("--to-offset", "8", "--topic", "T:0-1"), [["0", "7", "8", "+1"], ["1", "-", "5", "-"]]),
         (("--shift-by", "-100", "--all-topics"), [["0", "7", "2", "-5"]]),
         (("--to-current", "--topic", "T"), [["0", "7", "7", "0"], ["1", "-", "5", "-"]]),
         (("--to-datetime", "2023-11-14T22:13:24.500Z", "--topic", "T"), [["0", "7", "5", "-2"], ["1", "-", "5", "-"]]),
@@ -165,6 +170,13 @@ def test_a_preview_has_the_first_records_without_control_characters(reset: Any, 
     assert reset("--to-latest", "--all-topics", "--preview").out.splitlines()[3] == f"  {group}-0: none yet"
 
 
+def test_a_spark_query_that_commits_to_the_group_is_named(reset: Any, group: str, bootstrap: str) -> None:
+    with Cluster(bootstrap) as cluster:
+        cluster.commit(group, {(group, 0): Committed(7, -1, GroupReader("0f00", "lake").metadata())})
+    lines = reset("--to-latest", "--all-topics").out.splitlines()
+    assert lines[2] == "committed by Spark query lake (0f00), which commits over a reset while it runs"
+
+
 def test_json(reset: Any, group: str) -> None:
     document = json.loads(reset("--to-offset", "1", "--topic", group, "--preview", "-o", "json").out)
     assert (document["group"], document["executed"], document["left_out"]) == (group, False, [])
@@ -195,6 +207,25 @@ def test_from_the_csv_of_kafkas_tool_and_from_another_group(
     assert offsets(bootstrap, group) == {0: Committed(9), 1: Committed(3)}
     ran = reset("--to-group", f"{group}.othr", code=1)
     assert ran.err == f"kohort: group {group}.othr does not exist; did you mean {other}?; nothing was changed\n"
+
+
+class Remaining:
+    """A cluster whose topic "gone" is deleted, while the offsets in it remain."""
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        there = Topic("there", (Partition("there", 0, 1, 0, (1,), (1,)),))
+        gone = Topic("gone", (), error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return {name: there if name == "there" else gone for name in names}
+
+
+def test_offsets_of_deleted_topics_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster: Any = Remaining()
+    old = {("gone", 0): Committed(1), ("there", 0): Committed(2), ("there", 5): Committed(3)}
+    found = places_to_reset(cluster, "billing", Destination(to_latest=True), {}, old, None)
+    assert found == ([("there", 0)], [("gone", 0), ("there", 5)])
+    with pytest.raises(typer.Exit):
+        places_to_reset(cluster, "billing", Destination(to_group="x"), {}, {}, {("gone", 0): Committed(1)})
+    assert "no partition exists any more of those where group x has committed offsets" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -261,7 +292,9 @@ def test_what_does_not_exist_is_refused(reset: Any, kohort: Kohort, group: str, 
         ("--to-offset 0 --shift-by 0 --topic T", "--to-offset and --shift-by are given"),
         ("--to-latest", "which partitions?"),
         ("--to-latest --topic T --all-topics", "choose one of --topic and --all-topics"),
-        ("--to-latest --topic T:x", "'T:x' is not TOPIC or TOPIC:0,2"),
+        ("--to-latest --topic T:x", "'T:x' is not TOPIC or TOPIC:0,2-5"),
+        ("--to-latest --topic T:3-1", "'T:3-1' is not TOPIC or TOPIC:0,2-5"),
+        ("--to-latest --topic T:0-999999999", "'T:0-999999999' is not TOPIC or TOPIC:0,2-5"),
         ("--to-offset -1 --topic T", "--to-offset"),
         ("--to-datetime noon --topic T", "'noon' is no time"),
         ("--by-duration 2 --topic T", "'2' is not a duration"),

@@ -1,4 +1,4 @@
-"""Partitions and instants as options name them: `orders`, `orders:0,2`, `2026-11-21T12:00`."""
+"""Partitions and instants as options name them: `orders`, `orders:0,2-5`, `2026-11-21T12:00`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 import typer
 
 from kohort.cli.connect import partitions_of
-from kohort.cli.groups.wording import partitions
+from kohort.cli.groups.wording import partitions, ranges
 from kohort.cli.option_objects import near_word
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
@@ -17,22 +17,40 @@ from kohort.wire.embedded import by_topic
 
 TOPIC_PARTITIONS = "TOPIC[:P,P…]"
 
+MOST = 100_000
+"""The most partitions in one range of an option."""
+
 Scope = dict[str, set[int] | None]
 """Topics with their chosen partitions; None for all."""
 
 
 def scope_of(flag: str, given: Iterable[str]) -> Scope:
-    """`orders`, `orders:0,2`, each of them any number of times. Raises BadParameter."""
+    """`orders`, `orders:0,2-5`, each of them any number of times. Raises BadParameter."""
     found: Scope = {}
     for text in given:
         topic, colon, indexes = text.partition(":")
-        if not topic or (colon and not re.fullmatch(r"\d{1,9}(,\d{1,9})*", indexes)):
-            raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,2", param_hint=[flag])
+        wanted = _indexes(indexes) if colon else set()
+        if not topic or wanted is None:
+            raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,2-5", param_hint=[flag])
         named = found.setdefault(topic, set())
         if not colon:
             found[topic] = None
         elif named is not None:
-            named |= set(map(int, indexes.split(",")))
+            named |= wanted
+    return found
+
+
+def _indexes(text: str) -> set[int] | None:
+    """The numbers of `0,2-5`; None if the text is something else."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+        if match is None:
+            return None
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < first + MOST:
+            return None
+        found.update(range(first, last + 1))
     return found
 
 
@@ -77,8 +95,8 @@ def words_of(places: Iterable[TopicPartition]) -> str:
 
 
 def options_of(flag: str, places: Sequence[TopicPartition]) -> str:
-    """The options that name these partitions: `--topic orders:0,2 --topic payments:1`."""
-    return " ".join(f"{flag} {topic}:{','.join(map(str, sorted(indexes)))}" for topic, indexes in by_topic(places))
+    """The options that name these partitions: `--topic orders:0,2-5 --topic payments:1`."""
+    return " ".join(f"{flag} {topic}:{ranges(indexes)}" for topic, indexes in by_topic(places))
 
 
 def instant_of(flag: str, text: str) -> tuple[int, str]:

@@ -68,7 +68,7 @@ def matching(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def does_not_exist(cluster: Cluster, group_id: str) -> str:
     near = near_word(group_id, (group.group_id for group in cluster.list_groups()))
-    return f"group {group_id} does not exist" + (f"; did you mean {near}?" if near and near != group_id else "")
+    return f"group {group_id} does not exist" + (f"; did you mean {plain(near)}?" if near and near != group_id else "")
 
 
 def members_of(group: GroupDescription) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 import typer
 
 from kohort.cli.groups.wording import Line, instant, plain, show
-from kohort.cli.output import name, number, plural, print_table, terminal_width
+from kohort.cli.output import name, number, plural, print_table, shorten, terminal_width
 from kohort.cli.places import options_of, words_of
+from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
@@ -94,13 +95,15 @@ def print_moves(moves: Sequence[Move], first: Mapping[TopicPartition, FetchedRec
     print_table([name("TOPIC"), *numbers], rows)
     for note in dict.fromkeys(move.note for move in moves if move.note):
         show([Line(f"{note}: {words_of(move.place for move in moves if move.note == note)}")])
+    holders = {str(group_reader_of(move.old.metadata) or "") for move in moves if move.old} - {""}
+    show(Line(f"committed by {holder}, which commits over a reset while it runs") for holder in sorted(holders))
     if first is None:
         return
     typer.secho("first record at each new offset:", bold=True)
     width = terminal_width()
     for move in moves:
-        line = f"  {move.topic}-{move.partition}: {_record_words(first.get(move.place))}"
-        typer.echo(line if width is None else _cut(line, width))
+        place, words = f"{move.topic}-{move.partition}", _record_words(first.get(move.place))
+        typer.echo(f"  {place}: {words}" if width is None else _cut(f"  {shorten(place, width // 3)}: {words}", width))
 
 
 def undo_lines(group_id: str, moves: Sequence[Move], undo: str | None) -> list[Line]:

@@ -17,7 +17,15 @@ from typing import Annotated
 import typer
 
 from kohort.cli.confirmation import confirm
-from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, complete_topics, connected, fail
+from kohort.cli.connect import (
+    DEFAULT_CLUSTER,
+    ClusterOptions,
+    complain,
+    complete_groups,
+    complete_topics,
+    connected,
+    fail,
+)
 from kohort.cli.groups.lookup import Offsets, does_not_exist, offsets_to_change
 from kohort.cli.groups.offset_files import check_new, read_offsets, write_backup
 from kohort.cli.groups.offset_plan import (
@@ -132,7 +140,7 @@ def reset_offsets(
     if scope and all_topics:
         raise typer.BadParameter("choose one of --topic and --all-topics")
     if not (scope or all_topics or to.copies):
-        raise typer.BadParameter("which partitions? Add --topic TOPIC, --topic TOPIC:0,2 or --all-topics")
+        raise typer.BadParameter("which partitions? Add --topic TOPIC, --topic TOPIC:0,2-5 or --all-topics")
     check_new("--backup", backup)
     moment_ms, moment = _moment(to)
     from_file = None if to.from_file is None else _of_group(to.from_file, group)
@@ -141,15 +149,15 @@ def reset_offsets(
         if why is not None:
             fail(f"{why}; {UNCHANGED}")
         copied = _offsets_of_other(cluster, to.to_group) if to.to_group is not None else from_file
-        places, lost = _places(cluster, group, to, scope, old, copied)
+        places, lost = places_to_reset(cluster, group, to, scope, old, copied)
         moves = _moves(cluster, to, moment_ms, places, old, copied)
         first = first_records(cluster, moves) if preview else None
         if output == Format.TABLE:
             print_moves(moves, first)
             if moment:
                 show([Line(moment)])
-            if lost:
-                show([Line(f"left out, because the topic or partition does not exist any more: {words_of(lost)}")])
+        if lost:
+            complain(f"left out, because the topic or partition does not exist any more: {words_of(lost)}")
         if execute:
             what = f"Set {plural(len(moves), 'offset')} of group {group}?"
             confirm(what, yes=yes, declined=UNCHANGED, err=output != Format.TABLE)
@@ -214,7 +222,7 @@ def _offsets_of_other(cluster: Cluster, group: str) -> Offsets:
     return offsets
 
 
-def _places(
+def places_to_reset(
     cluster: Cluster, group: str, to: Destination, scope: Scope, old: Offsets, copied: Offsets | None
 ) -> tuple[list[TopicPartition], list[TopicPartition]]:
     """The partitions to reset, and those left out because they exist no more."""

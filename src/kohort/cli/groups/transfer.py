@@ -92,10 +92,10 @@ def import_offsets(
         }
         if output == Format.TABLE:
             for group_id, moves in planned.items():
-                typer.secho(f"group {group_id}:", bold=True)
+                show([Line(f"group {group_id}:", bold=True)])
                 print_moves(moves, None)
-            if lost:
-                show([Line(f"left out, because the topic or partition does not exist: {words_of(sorted(lost))}")])
+        if lost:
+            complain(f"left out, because the topic or partition does not exist: {words_of(sorted(lost))}")
         if not planned:
             fail(f"no topic of {file} exists; {UNCHANGED}")
         if execute:
