@@ -147,6 +147,15 @@ def test_it_asks_on_a_terminal_and_nowhere_else(reset: Any, group: str, bootstra
     assert offsets(bootstrap, group)[0].offset == 10
 
 
+def test_the_question_is_not_in_the_document(reset: Any, kohort: Kohort, group: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kohort.cli.confirmation.sys", Terminal)
+        arguments = ("--to-latest", "--all-topics", "--execute", "-o", "json")
+        ran = kohort("groups", "reset-offsets", group, *arguments, stdin="y\n")
+    assert json.loads(ran.out.removeprefix(" y\n"))["executed"] is True  # the runner echoes the answer
+    assert ran.err.startswith(f"Set 1 offset of group {group}? [y/N]:")
+
+
 def test_offsets_that_change_during_the_question_stay(
     reset: Any, group: str, bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import java_libraries
 import pytest
 from group import until
 from group_member import GroupMember
 from kafka_peer import EVERYWHERE
+from run_java import java
 from typer.testing import CliRunner
 
 from kohort.cli.commands import app
@@ -159,3 +161,18 @@ def test_lists_patterns_and_the_cluster(kohort: Run, cluster: Cluster, name: str
     assert found["cluster_id"] == cluster.cluster_id()
     assert {node["id"] for node in found["nodes"]} == set(cluster.nodes())
     assert found["topics"] == len(cluster.topics())
+
+
+@pytest.mark.peers
+@pytest.mark.timeout(300)
+def test_kafkas_own_tool_reads_our_csv_and_we_read_its(
+    kohort: Run, cluster: Cluster, servers: str, name: str, tmp_path: Any
+) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text(kohort("groups", "export", name, "-o", "csv"))
+    cluster.commit(name, {(name, 0): 1})
+    tool = ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", servers)
+    plan = ("--group", name, "--reset-offsets", "--from-file", str(file), "--dry-run", "--export")
+    file.write_text(java(java_libraries.clients(), *tool, *plan))
+    (move,) = kohort("groups", "reset-offsets", name, "--from-file", str(file), "-o", "json")["offsets"]
+    assert (move["partition"], move["old"], move["new"]) == (0, 1, 3)
