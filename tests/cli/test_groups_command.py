@@ -111,3 +111,39 @@ def test_an_unknown_group_is_named_after_those_known(kohort: Kohort, group: str)
 def test_a_group_with_members_does_not_lend_its_offsets(kohort: Kohort, group: str, member: GroupMember) -> None:
     ran = kohort("consume", group, "--group", group, code=1)
     assert f"group {group} is Stable: only its members may commit" in ran.err
+
+
+def test_lists_with_members_and_lag(kohort: Kohort, group: str, member: GroupMember) -> None:
+    listed = kohort("groups", "list", "--lag").out.splitlines()
+    assert listed[0].split()[-2:] == ["MEMBERS", "LAG"]
+    assert ["1", "1"] in [line.split()[-2:] for line in listed if line.startswith(f"{group} ")]
+    rows = json.loads(kohort("groups", "list", "--lag", "-o", "json").out)
+    assert [(row["members"], row["total_lag"]) for row in rows if row["group"] == group] == [(1, 1)]
+    assert "members" not in json.loads(kohort("groups", "list", "-o", "json").out)[0]
+
+
+def test_lag_without_a_committed_offset_is_unknown(kohort: Kohort, group: str, bootstrap: str) -> None:
+    member = GroupMember(bootstrap, f"{group}.new", {group: (0,)})
+    try:
+        listed = kohort("groups", "list", "--lag").out.splitlines()
+    finally:
+        member.leave()
+    assert ["1", "-"] in [line.split()[-2:] for line in listed if line.startswith(f"{group}.new ")]
+
+
+def test_patterns_and_all(kohort: Kohort, group: str, bootstrap: str) -> None:
+    with Cluster(bootstrap) as cluster:
+        cluster.commit(f"{group}.x", {(group, 0): 1})
+        cluster.commit(f"{group}.*", {(group, 0): 2})
+
+    def described(*arguments: str, code: int = 0) -> list[str]:
+        documents = json.loads(kohort("groups", "describe", *arguments, "-o", "json", code=code).out)
+        return [document["group"] for document in documents]
+
+    assert described(f"{group}.?") == [f"{group}.*", f"{group}.x"]
+    assert described(f"{group}.*") == [f"{group}.*"], "a group of that name comes before the pattern"
+    assert described(f"{group}[.]x", group) == [f"{group}.x", group]
+    assert set(described("--all")) >= {group, f"{group}.x", f"{group}.*"}
+    assert described(f"{group}z*", code=1) == []
+    assert "name one or more groups" in kohort("groups", "describe", code=2).err
+    assert "name one or more groups" in kohort("groups", "describe", group, "--all", code=2).err

@@ -326,7 +326,7 @@ def test_an_abort_by_id_fences_the_producer(kohort: Run, broker: TransactionBrok
 def test_what_ends_while_the_question_waits_is_not_aborted(
     kohort: Run, hanging: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def confirm(question: str) -> bool:
+    def confirm(question: str, **_: object) -> bool:
         hanging.transactions[PAYMENTS].started_ms += 1
         hanging.producers["orders", 0][0].start += 1
         return True

@@ -170,7 +170,9 @@ def test_the_list_of_commands_has_whole_sentences_at_80_columns(name: str, monke
         (["groups", "explain"], "{GROUP}"),
         (["groups", "hold"], "{GROUP}"),
         (["groups", "assign"], "{GROUP}"),
-        (["groups", "describe"], "{GROUP}..."),
+        (["groups", "describe"], "[GROUP|PATTERN]..."),
+        (["groups", "delete"], "{GROUP}..."),
+        (["topics", "delete-records"], "{TOPIC[:P,P…]}"),
         (["transactions", "describe"], "{TRANSACTIONAL-ID}..."),
         (["transactions", "abort"], "[TRANSACTIONAL-ID]"),
     ],
@@ -193,7 +195,7 @@ def test_an_option_for_the_port_of_a_server(option: str) -> None:
 
 def test_commands_do_not_import_the_server_side() -> None:
     for name in (
-        "topics",
+        "topics/app",
         "groups/app",
         "transactions/app",
         "produce",

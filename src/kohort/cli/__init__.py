@@ -5,7 +5,7 @@ plain           command lines that need no typer
 commands        the table of commands, imported on use
 start, serve    from the flags of `kohort serve` to a running server; the same for typer
 demo, simulate  one command each
-topics          create, list, describe and delete topics
+cluster         brokers; how many topics and groups
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use
@@ -13,6 +13,7 @@ health          whether a server or a cluster serves its clients
 stable_offsets  what holds back readers of committed records
 produce         lines to records
 consume         records to lines
+topics/         `kohort topics`
 groups/         `kohort groups`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
@@ -20,7 +21,8 @@ metrics/        `kohort metrics`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
-confirmation    the question before something is deleted
+confirmation    the question before something is deleted or changed
+places          partitions and instants as options name them
 output          tables, JSON and YAML
 yaml_text       a JSON document as YAML
 option_objects  the commands' typer app; dataclasses as a command's options

@@ -18,8 +18,9 @@ from kohort.cli.plain import version_line
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
-    "topics": ("kohort.cli.topics", "Create, list, describe and delete topics."),
-    "groups": ("kohort.cli.groups.app", "List, describe, explain, configure and hold consumer groups."),
+    "cluster": ("kohort.cli.cluster", "Describe the cluster: its brokers, topics and groups."),
+    "topics": ("kohort.cli.topics.app", "Create, list, describe, change and delete topics."),
+    "groups": ("kohort.cli.groups.app", "List, describe, explain, configure and change groups; reset offsets."),
     "transactions": ("kohort.cli.transactions.app", "List, describe and abort transactions; find hanging ones."),
     "users": ("kohort.cli.users", "List, add and delete users with passwords (SCRAM)."),
     "certificates": ("kohort.cli.certificates", "Make certificates for development."),

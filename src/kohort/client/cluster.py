@@ -164,6 +164,22 @@ class Cluster:
         """Delete a topic and its records. Raises ServerError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
         topics.delete_topic(self._router, name)
 
+    def create_partitions(self, name: str, count: int) -> None:
+        """Give a topic more partitions, `count` in all. Raises ServerError (INVALID_PARTITIONS if it has as many)."""
+        topics.create_partitions(self._router, name, count)
+
+    def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change settings of a topic, all of these or none; None removes one. Kafka 2.3 and later.
+
+        Raises ServerError: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION.
+        """
+        configs.alter_configs(self._router, ResourceType.TOPIC, name, changes)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records of partitions before an offset of each; -1 is the end. Returns where the logs begin then.
+        Raises ServerError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic that is only compacted."""
+        return partition_leaders.delete_records(self._router, before)
+
     def describe_configs(self, names: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
         """The settings of topics, by topic, in order of their names; defaults included."""
         return configs.describe_configs(self._router, ResourceType.TOPIC, names)
@@ -316,6 +332,16 @@ class Cluster:
         """Delete a group and its offsets. Raises ServerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         groups.delete_group(self._router, group_id)
 
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Delete a group's committed offsets. Returns the refused partitions, and why.
+
+        GROUP_SUBSCRIBED_TO_TOPIC: members of the group subscribe to the topic. Raises ServerError: GROUP_ID_NOT_FOUND;
+        NON_EMPTY_GROUP for a group with members that is no consumer group. Kafka 2.4 and later delete offsets
+        (UnsupportedVersion).
+        """
+        refused = groups.delete_offsets(self._router, group_id, partitions)
+        return {place: error_code(code) for place, code in refused.items()}
+
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Committed]:
@@ -329,7 +355,7 @@ class Cluster:
         Possible while the group is empty; if it has members, the coordinator answers UNKNOWN_MEMBER_ID.
         Raises ServerError, also OFFSET_METADATA_TOO_LARGE, INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED.
         """
-        groups.commit(self._router, group_id, _committed(offsets))
+        groups.commit(self._router, group_id, groups.as_committed(offsets))
 
     def commit_as(
         self, group_id: str, offsets: Mapping[TopicPartition, int | Committed], committer: Committer
@@ -339,7 +365,7 @@ class Cluster:
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID: the member does not own them
         any more. REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH: retry in the next generation or epoch.
         """
-        refused = groups.commit_as(self._router, group_id, _committed(offsets), committer)
+        refused = groups.commit_as(self._router, group_id, groups.as_committed(offsets), committer)
         return {place: error_code(code) for place, code in refused.items()}
 
     def leave_as(self, group_id: str, member: Committer, *, classic: bool) -> None:
@@ -471,7 +497,3 @@ class Cluster:
     def delete_scram_user(self, name: str, *, mechanism: str = "SCRAM-SHA-512") -> None:
         """Delete a user's credential. Raises ServerError (RESOURCE_NOT_FOUND)."""
         users.alter(self._router, users.deletion(name, mechanism))
-
-
-def _committed(offsets: Mapping[TopicPartition, int | Committed]) -> dict[TopicPartition, Committed]:
-    return {place: offset if isinstance(offset, Committed) else Committed(offset) for place, offset in offsets.items()}

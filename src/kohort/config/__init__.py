@@ -4,6 +4,7 @@ An attribute's property name is the attribute with dots for underscores: `group_
 `group.initial.rebalance.delay.ms`.
 
 settings       the table: name, default, meaning, bounds
+listening      the part of the table about listeners, TLS and SASL
 declaration    how a setting is declared, and the error of a bad one
 compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
 memory         the limits that follow from memory.max.bytes

@@ -6,6 +6,12 @@ timeline     one story, and the running rebalance, as lines
 standings    over all stories: the worst offenders, who owns what since when
 wording      durations, partitions, names of members
 subjects     what a group of another protocol type is about: elections, shardings, Connect, schema registries
+reset        reset-offsets
+delete       delete, delete-offsets
+transfer     export, import
+lookup       groups that are about to be changed: do they exist, may they be changed
+offset_plan  what would happen to a group's offsets: table, preview, how to undo it
+offset_files  files of offsets: JSON, and the CSV of Kafka's tool
 settings     configs, hold, release
 assign       a dry run of an assignor
 group_specs  a running group as an assignor sees it

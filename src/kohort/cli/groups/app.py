@@ -1,4 +1,4 @@
-"""`kohort groups`: list, describe, explain and configure groups over the public protocol.
+"""`kohort groups`: list, describe, explain, configure and change groups over the public protocol.
 
 `describe` shows one of three views: offsets and lag (the default), members, or state, with the columns of Kafka's own
 tool. It lists each partition with a committed offset or an owner. For a partition without an owner, the offset's
@@ -8,7 +8,7 @@ back readers of committed records, it names the transaction (`kohort.cli.stable_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -16,10 +16,14 @@ import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, ClusterOptions, complain, complete_groups, connected
 from kohort.cli.groups.assign import assign
+from kohort.cli.groups.delete import delete, delete_offsets
 from kohort.cli.groups.explain import explain, rebalance_lines
+from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching, of_consumers
+from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
+from kohort.cli.groups.transfer import export, import_offsets
 from kohort.cli.groups.wording import Line, plain, show
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
@@ -37,7 +41,7 @@ from kohort.cli.output import (
 from kohort.cli.stable_offsets import StableEnd, document_of, stable_ends
 from kohort.client.admin.commit_metadata import MARK, GroupReader, group_reader_of
 from kohort.client.admin.explanations import NoJournal
-from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember
+from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember, ListedGroup
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Node, TopicPartition
 from kohort.wire.embedded import CONSUMER_PROTOCOL
@@ -52,6 +56,11 @@ STORIES = 50
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 app.command("explain")(explain)
 app.command("assign")(assign)
+app.command("reset-offsets")(reset_offsets)
+app.command("delete")(delete)
+app.command("delete-offsets")(delete_offsets)
+app.command("export")(export)
+app.command("import")(import_offsets)
 app.command("configs")(configs)
 app.command("hold")(hold)
 app.command("release")(release)
@@ -92,23 +101,53 @@ def list_groups(
             metavar="TYPE", help="Only groups of this type, classic or consumer; repeatable.", **choice(TYPES)
         ),
     ] = None,
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Members and total lag, too; asks for each group's offsets.")
+    ] = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """List groups."""
     with connected(where) as cluster:
         listed = cluster.list_groups(state or (), type or ())
-    rows = [(one.group_id, one.state or None, one.type or None, one.protocol_type, one.coordinator) for one in listed]
+        sizes = _sizes(cluster, listed) if lag else {}
+    names = ("group", "state", "type", "protocol_type", "coordinator", *(("members", "total_lag") if lag else ()))
+    rows = [
+        (one.group_id, one.state or None, one.type or None, one.protocol_type, one.coordinator)
+        + sizes.get(one.group_id, ())
+        for one in listed
+    ]
     if output != Format.TABLE:
-        names = ("group", "state", "type", "protocol_type", "coordinator")
         print_document([dict(zip(names, row, strict=True)) for row in rows], output)
         return
-    print_table([name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")], rows)
+    columns = [name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")]
+    print_table([*columns, *map(number, ("MEMBERS", "LAG") if lag else ())], rows)
+
+
+def _sizes(cluster: Cluster, listed: list[ListedGroup]) -> dict[str, tuple[int | None, int | None]]:
+    """Members and total lag by group; None is unknown: a share group, or no committed offset."""
+    described = cluster.describe_groups([one.group_id for one in listed])
+    committed = {one.group_id: cluster.committed(one.group_id) for one in listed if of_consumers(one)}
+    ends = _ends(cluster, {place for offsets in committed.values() for place in offsets})
+    found = {}
+    for group_id, group in described.items():
+        offsets = committed.get(group_id, {})
+        lags = [max(ends[place] - offset.offset, 0) for place, offset in offsets.items() if place in ends]
+        found[group_id] = (None if group.state == DEAD else len(group.members), sum(lags) if lags else None)
+    return found
+
+
+def _ends(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where the logs end; an offset may remain after its topic is deleted."""
+    topics = cluster.topics({topic for topic, _ in places}).values()
+    led = {(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader >= 0}
+    return cluster.offsets([place for place in places if place in led], "latest")
 
 
 @app.command("describe")
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP|PATTERN", autocompletion=complete_groups)] = None,
+    every: Annotated[bool, typer.Option("--all", help="All groups but share and streams groups.")] = False,
     offsets: Annotated[bool, typer.Option("--offsets", help="Committed offsets and lag (the default view).")] = False,
     members: Annotated[bool, typer.Option("--members", help="Members instead of offsets.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State and coordinator instead of offsets.")] = False,
@@ -116,7 +155,12 @@ def describe(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Describe groups: offsets and lag, members, or state."""
+    """Describe groups: offsets and lag, members, or state.
+
+    A PATTERN is as in 'billing-*'; quote it.
+    """
+    if bool(names) == every:
+        raise typer.BadParameter("name one or more groups or patterns, or --all")
     if offsets + members + state > 1:
         raise typer.BadParameter("choose one of --offsets, --members and --state")
     if verbose and not members:
@@ -124,8 +168,12 @@ def describe(
     documents: list[dict[str, Any]] = []
     missing = []
     with connected(where) as cluster:
-        own = own_settings(cluster, names)
-        for group_id, found in cluster.describe_groups(names).items():
+        chosen = list(names or ())
+        if every or any(map(is_pattern, chosen)):
+            known = (group.group_id for group in cluster.list_groups() if group.type.lower() not in OTHER_TYPES)
+            chosen = matching(chosen or "*", known)
+        own = own_settings(cluster, chosen)
+        for group_id, found in cluster.describe_groups(chosen).items():
             committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}
             group = _found(cluster, found, committed)
             if group is None:
@@ -209,12 +257,9 @@ def _found(
     """
     if group.state != DEAD:
         return group
-    listed = next((entry for entry in cluster.list_groups() if entry.group_id == group.group_id), None)
-    if listed is not None and listed.state and listed.state != DEAD:
+    if (listed := listed_instead(cluster, group)) is not None:
         complain(f"group {group.group_id} is of type {listed.type or 'unknown'}; its members are not shown")
-        return GroupDescription(
-            group.group_id, listed.state, listed.protocol_type, "", (), listed.coordinator, listed.type.lower()
-        )
+        return listed
     return group if committed else None
 
 
@@ -226,10 +271,7 @@ def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartit
         for partition in partitions
     }
     shown = sorted({*committed, *owners})
-    topics = cluster.topics({topic for topic, _ in shown}).values()
-    # An offset may remain after its topic is deleted.
-    led = {(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader >= 0}
-    ends = cluster.offsets([key for key in shown if key in led], "latest")
+    ends = _ends(cluster, shown)
     stable = stable_ends(cluster, ends)
     return [PartitionLag(*key, committed.get(key), ends.get(key), owners.get(key), stable.get(key)) for key in shown]
 

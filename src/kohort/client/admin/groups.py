@@ -1,4 +1,4 @@
-"""Groups as an operator sees them: list, describe, delete; committed offsets read and written from outside.
+"""Groups as an operator sees them: list, describe, delete; committed offsets read, written and deleted from outside.
 
 Requests about one group go to its coordinator. Lists are requested from every broker, because each knows its own groups
 only. A group that does not exist has the state "Dead": the versions of DescribeGroups differ in how they say so.
@@ -32,6 +32,12 @@ from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from kohort.wire.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from kohort.wire.schemas.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -53,6 +59,10 @@ class Committed(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+def as_committed(offsets: Mapping[TopicPartition, int | Committed]) -> dict[TopicPartition, Committed]:
+    return {place: offset if isinstance(offset, Committed) else Committed(offset) for place, offset in offsets.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +245,31 @@ def delete_group(router: Router, group_id: str) -> None:
             check(row.error_code, f"cannot delete group {group_id}")
 
     router.at_coordinator(group_id, ask)
+
+
+def delete_offsets(router: Router, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The refused partitions with their error codes. Raises ServerError if the whole request is refused."""
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=tuple(
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=tuple(OffsetDeleteRequestPartition(partition_index=index) for index in indexes)
+            )
+            for topic, indexes in by_topic(partitions)
+        ),
+    )
+
+    def ask(connection: Connection) -> dict[TopicPartition, int]:
+        answer = connection.request(request, OffsetDeleteResponse)
+        check(answer.error_code, f"cannot delete offsets of group {group_id}")
+        return {
+            (topic.name, row.partition_index): row.error_code
+            for topic in answer.topics
+            for row in topic.partitions
+            if row.error_code
+        }
+
+    return router.at_coordinator(group_id, ask) if request.topics else {}
 
 
 def committed(

@@ -1,4 +1,4 @@
-"""Topics: list, create, delete."""
+"""Topics: list, create, grow, delete."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from kohort.client.metadata import Topic
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import MISSING_TOPIC, Router
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from kohort.wire.schemas.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -77,6 +82,19 @@ def delete_topic(router: Router, name: str) -> None:
     router.view.topics.pop(name, None)
     if missing is not None:
         raise missing
+
+
+def create_partitions(router: Router, name: str, count: int) -> None:
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=(topic,), timeout_ms=router.timing.request, validate_only=False)
+
+    def attempt() -> None:
+        answer = controller(router).request(request, CreatePartitionsResponse)
+        for row in answer.results:
+            _check(router, row.error_code, f"cannot add partitions to topic {name}", row.error_message)
+
+    router.retrying(attempt)
+    router.view.topics.pop(name, None)
 
 
 def controller(router: Router) -> Connection:

@@ -1,7 +1,7 @@
 """Produce and fetch requests to the leaders of partitions, and the records in fetch responses.
 
 fetched_records     records out of fetched batches; the next position
-partition_leaders   ListOffsets, Produce and Fetch at the leaders
+partition_leaders   ListOffsets, Produce, Fetch and DeleteRecords at the leaders
 partitioner         the partition of a key, as Kafka's Java producer chooses it
 """
 

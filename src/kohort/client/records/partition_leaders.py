@@ -1,4 +1,4 @@
-"""Requests to the leaders of partitions: list offsets, produce, fetch.
+"""Requests to the leaders of partitions: list offsets, produce, fetch, delete records.
 
 A call over many partitions becomes one request to each leading broker. All requests are sent before the first answer is
 read, so that brokers work at the same time without threads. If a leader has moved or a broker is gone, the partitions
@@ -21,6 +21,13 @@ from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import LEADER_MOVED, Router
 from kohort.wire.embedded import by_topic
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from kohort.wire.schemas.fetch import (
     NOBODY,
     FetchingMember,
@@ -186,6 +193,41 @@ def produce(router: Router, batches: Mapping[TopicPartition, bytes], acks: int) 
 
     router.retrying(attempt)
     return stored
+
+
+def delete_records(router: Router, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Where each partition begins after its records before an offset (-1: the end) are deleted."""
+    starts: dict[TopicPartition, int] = {}
+
+    def request(partitions: Sequence[TopicPartition]) -> DeleteRecordsRequest:
+        return DeleteRecordsRequest(
+            topics=tuple(
+                DeleteRecordsTopic(
+                    name=topic,
+                    partitions=tuple(
+                        DeleteRecordsPartition(partition_index=index, offset=before[topic, index]) for index in indexes
+                    ),
+                )
+                for topic, indexes in by_topic(partitions)
+            ),
+            timeout_ms=router.timing.request,
+        )
+
+    def rows(answer: DeleteRecordsResponse) -> Iterator[tuple[TopicPartition, DeleteRecordsPartitionResult]]:
+        return (((topic.name, row.partition_index), row) for topic in answer.topics for row in topic.partitions)
+
+    def attempt() -> None:
+        rest = [partition for partition in before if partition not in starts]
+        answered, failed = ask_leaders(router, rest, "DeleteRecords", request, DeleteRecordsResponse, rows)
+        for partition, row in answered.items():
+            if row.error_code:
+                failed[partition] = _failure("DeleteRecords", partition, row.error_code)
+            else:
+                starts[partition] = row.low_watermark
+        raise_worst(router, failed)
+
+    router.retrying(attempt)
+    return starts
 
 
 @dataclass(frozen=True, slots=True)

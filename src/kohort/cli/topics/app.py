@@ -1,4 +1,4 @@
-"""`kohort topics`: create, list, describe and delete topics, over the public protocol.
+"""`kohort topics`: create, list, describe, change and delete topics, over the public protocol.
 
 Where an open transaction holds back readers of committed records, `describe` names it (`kohort.cli.stable_offsets`).
 """
@@ -36,6 +36,8 @@ from kohort.cli.output import (
     print_table_of,
 )
 from kohort.cli.stable_offsets import StableEnd, document_of, stable_ends
+from kohort.cli.topics.alter import alter
+from kohort.cli.topics.delete_records import delete_records
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.cluster import BROKER_DEFAULT, Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
@@ -43,6 +45,8 @@ from kohort.client.metadata import NO_LEADER, Partition, Topic, TopicPartition
 from kohort.wire.errors import ErrorCode
 
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
+app.command("alter")(alter)
+app.command("delete-records")(delete_records)
 
 ExistingTopics = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_topics)]
 

@@ -1,0 +1,88 @@
+"""`kohort cluster describe`: the brokers, and how many topics, partitions and groups there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, connected
+from kohort.cli.groups.wording import Line, show
+from kohort.cli.option_objects import App
+from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
+from kohort.client.metadata import NO_LEADER, NO_NODE, Node, Topic
+
+app = App(epilog=EXIT_CODES, no_args_is_help=True)
+
+
+@app.callback()
+def cluster() -> None:
+    """Describe the cluster: its brokers, topics and groups."""
+
+
+@app.command("describe")
+def describe(output: Output = Format.TABLE, where: ClusterOptions = DEFAULT_CLUSTER) -> None:
+    """List brokers; count topics, partitions and groups."""
+    with connected(where) as client:
+        nodes = client.nodes()
+        topics = list(client.topics(internal=True).values())
+        groups = Counter(group.state or "unknown" for group in client.list_groups())
+        document = document_of(client.cluster_id(), client.controller_id(), nodes.values(), topics, groups)
+    if output != Format.TABLE:
+        print_document(document, output)
+        return
+    columns = [number("ID"), name("ADDRESS"), name("RACK"), number("LEADS")]
+    print_table(
+        columns, [(node.node_id, node.address, node.rack, _led(topics, node.node_id)) for node in nodes.values()]
+    )
+    show(map(Line, lines_of(document)))
+
+
+def _led(topics: Iterable[Topic], node_id: int) -> int:
+    return sum(part.leader == node_id for topic in topics for part in topic.partitions)
+
+
+def document_of(
+    cluster_id: str | None, controller_id: int, nodes: Iterable[Node], topics: list[Topic], groups: Mapping[str, int]
+) -> dict[str, Any]:
+    parts = [part for topic in topics for part in topic.partitions]
+    return {
+        "cluster_id": cluster_id,
+        "controller": controller_id if controller_id != NO_NODE else None,
+        "nodes": [
+            {
+                "id": node.node_id,
+                "host": node.host,
+                "port": node.port,
+                "rack": node.rack,
+                "leads": _led(topics, node.node_id),
+            }
+            for node in nodes
+        ],
+        "topics": sum(not topic.internal for topic in topics),
+        "internal_topics": sum(topic.internal for topic in topics),
+        "partitions": len(parts),
+        "partitions_without_leader": sum(part.leader == NO_LEADER for part in parts),
+        "under_replicated_partitions": sum(len(part.isr) < len(part.replicas) for part in parts),
+        "groups": dict(sorted(groups.items())),
+    }
+
+
+def lines_of(document: dict[str, Any]) -> list[str]:
+    controller = "unknown" if document["controller"] is None else document["controller"]
+    states = ", ".join(f"{count} {state}" for state, count in document["groups"].items())
+    groups = plural(sum(document["groups"].values()), "group")
+    topics = f"{plural(document['topics'], 'topic')} and {document['internal_topics']} internal"
+    lines = [
+        f"cluster {document['cluster_id'] or 'without an id'}: {plural(len(document['nodes']), 'broker')}, "
+        f"controller {controller}",
+        f"{topics}, with {plural(document['partitions'], 'partition')}",
+        f"{groups}: {states}" if states else groups,
+    ]
+    for key, words in (
+        ("partitions_without_leader", "without a leader"),
+        ("under_replicated_partitions", "with fewer replicas in sync than they have"),
+    ):
+        if document[key]:
+            lines.append(f"{plural(document[key], 'partition')} {words}")
+    return lines

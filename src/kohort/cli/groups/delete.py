@@ -1,0 +1,144 @@
+"""`kohort groups delete` and `delete-offsets`: groups with all their offsets, and single offsets of a group."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kohort.cli.confirmation import confirm
+from kohort.cli.connect import (
+    DEFAULT_CLUSTER,
+    FAILED,
+    ClusterOptions,
+    complain,
+    complete_groups,
+    complete_topics,
+    connected,
+    fail,
+)
+from kohort.cli.groups.lookup import Offsets, does_not_exist, members_of
+from kohort.cli.groups.wording import Line, show
+from kohort.cli.option_objects import near_word
+from kohort.cli.output import Format, Output, plural, print_document
+from kohort.cli.places import TOPIC_PARTITIONS, Scope, in_scope, scope_of, words_of
+from kohort.client.admin.groups import GroupDescription
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError
+from kohort.client.metadata import TopicPartition
+from kohort.wire.errors import ErrorCode
+
+UNDELETED = "nothing was deleted"
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+    where: ClusterOptions = DEFAULT_CLUSTER,
+) -> None:
+    """Delete groups with their committed offsets.
+
+    Asks first; without a terminal it needs --yes. The groups must have no members. kohort groups export saves the
+    offsets before.
+    """
+    names = list(dict.fromkeys(names))
+    what = f"group {names[0]} and its" if len(names) == 1 else f"{len(names)} groups and their"
+    confirm(f"Delete {what} committed offsets?", yes=yes, declined=UNDELETED, err=output != Format.TABLE)
+    failures: dict[str, str] = {}
+    with connected(where) as cluster:
+        for group_id in names:
+            try:
+                cluster.delete_group(group_id)
+            except ServerError as error:
+                failures[group_id] = _why(cluster, group_id, error)
+                complain(failures[group_id])
+            else:
+                if output == Format.TABLE:
+                    typer.echo(f"deleted group {group_id}")
+    if output != Format.TABLE:
+        rows = [{"group": one, "deleted": one not in failures, "error": failures.get(one)} for one in names]
+        print_document(rows, output)
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+def delete_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            metavar=TOPIC_PARTITIONS,
+            help="This topic, or these partitions of it; repeatable.",
+            autocompletion=complete_topics,
+            show_default=False,
+        ),
+    ],
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+    where: ClusterOptions = DEFAULT_CLUSTER,
+) -> None:
+    """Delete committed offsets of a group.
+
+    Asks first; without a terminal it needs --yes. No member of the group may subscribe to the topic.
+    """
+    scope = scope_of("--topic", topic)
+    with connected(where) as cluster:
+        places = _places(cluster, group, cluster.committed(group), scope)
+        what = f"{plural(len(places), 'offset')} of group {group}: {words_of(places)}"
+        confirm(f"Delete {what}?", yes=yes, declined=UNDELETED, err=output != Format.TABLE)
+        try:
+            refused = cluster.delete_offsets(group, places)
+        except ServerError as error:
+            fail(f"{_why(cluster, group, error)}; {UNDELETED}")
+    done = [place for place in places if place not in refused]
+    if output != Format.TABLE:
+        rows = [
+            {"topic": place[0], "partition": place[1], "deleted": place in done, "error": _name(refused.get(place))}
+            for place in places
+        ]
+        print_document({"group": group, "offsets": rows}, output)
+    elif done:
+        show([Line(f"deleted {plural(len(done), 'offset')} of group {group}: {words_of(done)}")])
+    for code in dict.fromkeys(refused.values()):
+        where_refused = words_of(place for place in places if refused.get(place) == code)
+        complain(f"{_refused_words(group, code)}: {where_refused}")
+    if refused:
+        raise typer.Exit(FAILED)
+
+
+def _places(cluster: Cluster, group: str, committed: Offsets, scope: Scope) -> list[TopicPartition]:
+    """The partitions of the scope that have a committed offset. Fails unless all that are named have one."""
+    if not committed:
+        known = any(one.group_id == group for one in cluster.list_groups())
+        why = f"group {group} has no committed offsets" if known else does_not_exist(cluster, group)
+        fail(f"{why}; {UNDELETED}")
+    for name, indexes in scope.items():
+        missing = words_of((name, index) for index in sorted(indexes or ()) if (name, index) not in committed)
+        if missing or all(name != place[0] for place in committed):
+            near = near_word(name, {place[0] for place in committed})
+            hint = f"; did you mean {near}?" if near and near != name else ""
+            fail(f"group {group} has no committed offset of {missing or f'topic {name}'}{hint}; {UNDELETED}")
+    return sorted(place for place in committed if in_scope(place, scope))
+
+
+def _why(cluster: Cluster, group_id: str, error: ServerError) -> str:
+    if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return does_not_exist(cluster, group_id)
+    if error.code == ErrorCode.NON_EMPTY_GROUP:
+        group: GroupDescription = cluster.describe_groups([group_id])[group_id]
+        members = f" {members_of(group)}" if group.members else " members"
+        return f"group {group_id} is not empty, it has{members}; stop them first"
+    return error.message
+
+
+def _refused_words(group: str, code: ErrorCode) -> str:
+    if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+        return f"not deleted, because members of group {group} subscribe to the topic; stop them first"
+    return f"not deleted, because of {code.name}: {code.message}"
+
+
+def _name(code: ErrorCode | None) -> str | None:
+    return code.name if code else None

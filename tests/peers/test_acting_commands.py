@@ -1,0 +1,178 @@
+"""The commands that change groups and topics, against Apache Kafka and against kohort."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import java_libraries
+import pytest
+from group import until
+from group_member import GroupMember
+from kafka_peer import EVERYWHERE
+from run_java import java
+from typer.testing import CliRunner
+
+from kohort.cli.commands import app
+from kohort.client.admin.groups import Committed
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+from kohort.wire.batches import NewRecord
+
+Run = Callable[..., Any]
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def kohort_servers() -> Iterator[str]:
+    with KohortServer(brokers=2, group_initial_rebalance_delay_ms=0) as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture(params=EVERYWHERE)
+def servers(request: pytest.FixtureRequest) -> str:
+    place = "servers_of_kafka" if request.param == "kafka" else "kohort_servers"
+    return str(request.getfixturevalue(place))
+
+
+@pytest.fixture
+def kohort(servers: str) -> Run:
+    """Run a command; `-o json` returns the document, all else the printed text."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, arguments, env={"KOHORT_BOOTSTRAP_SERVER": servers})
+        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+        return json.loads(result.stdout) if "json" in arguments else result.output
+
+    return run
+
+
+@pytest.fixture
+def cluster(servers: str) -> Iterator[Cluster]:
+    with Cluster(servers) as client:
+        yield client
+
+
+@pytest.fixture
+def name(cluster: Cluster) -> str:
+    """A topic of two partitions with 5 records, a second apart, in partition 0, and a group that has read three."""
+    name = f"acting-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, 2)
+    cluster.produce(name, 0, [NewRecord(b"k", b"%d" % n, START_MS + 1000 * n) for n in range(5)])
+    cluster.commit(name, {(name, 0): 3})
+    return name
+
+
+def committed(cluster: Cluster, group: str) -> dict[int, Committed]:
+    return {index: found for (_, index), found in cluster.committed(group).items()}
+
+
+def test_reset_offsets(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) -> None:
+    command = ("groups", "reset-offsets", name)
+
+    def planned(*arguments: str) -> list[tuple[int, int | None, int]]:
+        document = kohort(*command, *arguments, "-o", "json")
+        return [(row["partition"], row["old"], row["new"]) for row in document["offsets"]]
+
+    assert planned("--to-earliest", "--topic", name) == [(0, 3, 0), (1, None, 0)]
+    assert planned("--to-offset", "9", "--all-topics") == [(0, 3, 5)]
+    assert planned("--shift-by", "-1", "--all-topics") == [(0, 3, 2)]
+    assert planned("--to-datetime", "2023-11-14T22:13:24Z", "--topic", name) == [(0, 3, 4), (1, None, 0)]
+    assert planned("--by-duration", "1h", "--topic", f"{name}:0") == [(0, 3, 5)]
+    assert "0: 1 at " in kohort(*command, "--to-offset", "1", "--topic", f"{name}:0", "--preview")
+    assert committed(cluster, name) == {0: Committed(3)}
+    backup = str(tmp_path / "backup")
+    done = kohort(*command, "--to-latest", "--topic", name, "--execute", "--yes", "--backup", backup)
+    assert f"set 2 offsets of group {name}\n" in done
+    assert committed(cluster, name) == {0: Committed(5), 1: Committed(0)}
+    kohort(*command, "--from-file", backup, "--execute", "--yes")
+    assert committed(cluster, name)[0].offset == 3
+    assert f"group {name}x does not exist" in kohort(
+        "groups", "reset-offsets", f"{name}x", "--to-latest", "--all-topics", code=1
+    )
+
+
+def test_delete_and_delete_offsets(kohort: Run, cluster: Cluster, servers: str, name: str) -> None:
+    member = GroupMember(servers, name, {name: (0, 1)})
+    try:
+        refused = kohort("groups", "delete-offsets", name, "--topic", name, "--yes", code=1)
+        assert f"members of group {name} subscribe to the topic; stop them first: {name}[0]\n" in refused
+        assert f"group {name} is not empty, it has 1 member: by-hand on " in kohort(
+            "groups", "delete", name, "--yes", code=1
+        )
+        reset = kohort("groups", "reset-offsets", name, "--to-latest", "--all-topics", code=1)
+        assert "is inactive, and it is Stable with 1 member: by-hand on " in reset
+    finally:
+        member.leave()
+    assert f"deleted 1 offset of group {name}: {name}[0]\n" in kohort(
+        "groups", "delete-offsets", name, "--topic", name, "--yes"
+    )
+    cluster.commit(name, {(name, 0): 1})
+    assert kohort("groups", "delete", name, "--yes") == f"deleted group {name}\n"
+    assert kohort("groups", "delete", name, "--yes", code=1).startswith(f"kohort: group {name} does not exist")
+
+
+def test_export_and_import(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) -> None:
+    cluster.commit(name, {(name, 1): Committed(0, -1, "mark")})
+    file = tmp_path / "offsets"
+    file.write_text(kohort("groups", "export", name))
+    cluster.delete_group(name)
+    (planned,) = kohort("groups", "import", str(file), "-o", "json")
+    assert [(row["old"], row["new"]) for row in planned["offsets"]] == [(None, 3), (None, 0)]
+    kohort("groups", "import", str(file), "--execute", "--yes")
+    assert committed(cluster, name) == {0: Committed(3), 1: Committed(0, -1, "mark")}
+
+
+def test_alter_a_topic(kohort: Run, cluster: Cluster, name: str) -> None:
+    arguments = ("--partitions", "3", "--config", "retention.ms=7", "--delete-config", "cleanup.policy", "--yes")
+    changed = kohort("topics", "alter", name, *arguments, "-o", "json")
+    assert changed["partitions"] == {"old": 2, "new": 3}
+    assert changed["configs"] == {
+        "retention.ms": {"old": "604800000", "new": "7"},
+        "cleanup.policy": {"old": "delete", "new": None},
+    }
+    until(lambda: len(cluster.topics([name])[name].partitions) == 3, "the third partition")
+    configs = {entry.name: entry for entry in cluster.describe_configs([name])[name]}
+    assert configs["retention.ms"].value == "7"
+    assert not configs["cleanup.policy"].set_on_topic
+    assert "did you mean retention.ms?" in kohort("topics", "alter", name, "--config", "retention.mss=7", code=1)
+
+
+def test_delete_records(kohort: Run, cluster: Cluster, name: str) -> None:
+    deleted = kohort("topics", "delete-records", f"{name}:0", "--before", "2", "--yes", "-o", "json")
+    assert deleted == [{"topic": name, "partition": 0, "old_start": 0, "new_start": 2}]
+    assert cluster.offsets([(name, 0)], "earliest") == {(name, 0): 2}
+    assert "nothing was deleted" in kohort(
+        "topics", "delete-records", name, "--before-time", "2023-01-01T00:00Z", "--yes"
+    )
+    kohort("topics", "delete-records", name, "--before", "end", "--yes")
+    assert cluster.offsets([(name, 0)], "earliest") == {(name, 0): 5}
+
+
+def test_lists_patterns_and_the_cluster(kohort: Run, cluster: Cluster, name: str) -> None:
+    (listed,) = (row for row in kohort("groups", "list", "--lag", "-o", "json") if row["group"] == name)
+    assert (listed["members"], listed["total_lag"]) == (0, 2)
+    (described,) = kohort("groups", "describe", f"{name[:-1]}?", "-o", "json")
+    assert (described["group"], described["total_lag"]) == (name, 2)
+    assert name in {row["group"] for row in kohort("groups", "describe", "--all", "-o", "json")}
+    found = kohort("cluster", "describe", "-o", "json")
+    assert found["cluster_id"] == cluster.cluster_id()
+    assert {node["id"] for node in found["nodes"]} == set(cluster.nodes())
+    assert found["topics"] == len(cluster.topics())
+
+
+@pytest.mark.peers
+@pytest.mark.timeout(300)
+def test_kafkas_own_tool_reads_our_csv_and_we_read_its(
+    kohort: Run, cluster: Cluster, servers: str, name: str, tmp_path: Any
+) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text(kohort("groups", "export", name, "-o", "csv"))
+    cluster.commit(name, {(name, 0): 1})
+    tool = ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", servers)
+    plan = ("--group", name, "--reset-offsets", "--from-file", str(file), "--dry-run", "--export")
+    file.write_text(java(java_libraries.clients(), *tool, *plan))
+    (move,) = kohort("groups", "reset-offsets", name, "--from-file", str(file), "-o", "json")["offsets"]
+    assert (move["partition"], move["old"], move["new"]) == (0, 1, 3)
