@@ -263,3 +263,5 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     for _, text in wrapped(story_lines(STORY, Names([])), width):
         assert len(text) <= width
     assert wrapped([Line("a b", 2)], None) == [(False, "  a b")]
+    command = "to undo: kohort groups reset-offsets billing --from-file old.json --execute"
+    assert wrapped([Line(command, whole=True)], width) == [(False, command)]

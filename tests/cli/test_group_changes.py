@@ -48,6 +48,7 @@ def test_groups_are_deleted(kohort: Kohort, group: str, bootstrap: str) -> None:
     ran = kohort("groups", "delete", group, f"{group}x", "--yes", code=1)
     assert ran.out == f"deleted group {group}\n"
     assert ran.err == f"kohort: group {group}x does not exist\n"
+    assert "delete takes names and no patterns" in kohort("groups", "delete", f"{group}*", "--yes", code=1).err
     assert offsets(bootstrap, group) == {}
     (row,) = json.loads(kohort("groups", "delete", group, "-y", "-o", "json", code=1).out)
     assert row == {"group": group, "deleted": False, "error": f"group {group} does not exist"}

@@ -91,7 +91,7 @@ def test_describe_tells_a_groups_own_settings(kohort: Kohort, group: str) -> Non
 
 def test_a_hold_that_cannot_be(kohort: Kohort, bootstrap: str, group: str, unique: str) -> None:
     for length in ("soon", "5", "0s", "5m3", "-5m", ""):
-        assert "write 30s, 5m or 1h30m" in kohort("groups", "hold", group, f"--for={length}", code=2).err, length
+        assert "write 30s, 5m, 1h30m or 2d" in kohort("groups", "hold", group, f"--for={length}", code=2).err, length
     assert "at most 86400 s (group.consumer.hold.max.ms)" in kohort("groups", "hold", group, "--for", "25h", code=1).err
     assert "does not exist" in kohort("groups", "hold", f"{unique}-absent", "--for", "5m", code=1).err
     assert described(kohort, group)["hold"] is None

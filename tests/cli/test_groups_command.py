@@ -131,6 +131,19 @@ def test_lag_without_a_committed_offset_is_unknown(kohort: Kohort, group: str, b
     assert ["1", "-"] in [line.split()[-2:] for line in listed if line.startswith(f"{group}.new ")]
 
 
+def test_partitions_without_an_offset_are_not_in_the_total(kohort: Kohort, group: str, bootstrap: str) -> None:
+    member = GroupMember(bootstrap, f"{group}.new", {group: (0, 1)})
+    try:
+        out = kohort("groups", "describe", f"{group}.new", group).out
+    finally:
+        member.leave()
+    one, other = out.split("\n\n")
+    assert one.endswith(
+        f"{group}.new: Stable, 1 member, total lag 0; 1 partition without a committed offset is not in it"
+    )
+    assert other.endswith(f"{group}: Empty, 0 members, total lag 1\n")
+
+
 def test_patterns_and_all(kohort: Kohort, group: str, bootstrap: str) -> None:
     with Cluster(bootstrap) as cluster:
         cluster.commit(f"{group}.x", {(group, 0): 1})

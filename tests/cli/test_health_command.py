@@ -108,8 +108,19 @@ def test_what_cannot_be_reached_is_exit_code_3() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert "cannot reach http://" in health("--http", nobody, code=3).err
+        assert (
+            f"cannot reach http://{nobody}/readyz: connection refused; check --http"
+            in health("--http", nobody, code=3).err
+        )
         assert len(health("-b", nobody, code=3).err.splitlines()) == 1
+
+
+def test_a_server_without_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kohort.cli.connect.BOOTSTRAP_TIMEOUT_MS", 100)
+    with socket.create_server(("127.0.0.1", 0)) as full:
+        ran = health("-b", f"127.0.0.1:{full.getsockname()[1]}", code=3)
+    assert "takes connections and does not answer" in ran.err
+    assert "max.connections" in ran.err
 
 
 def test_another_server_is_no_health(server: KohortServer) -> None:
@@ -118,5 +129,5 @@ def test_another_server_is_no_health(server: KohortServer) -> None:
 
 
 def test_wrong_usage() -> None:
-    for arguments in (["--live"], ["--http", "nonsense:port"], ["--http", "a:1,b:2"]):
+    for arguments in (["--live"], ["--http", "nonsense:port"], ["--http", "localhost"], ["--http", "a:1,b:2"]):
         assert arguments[0] in health(*arguments, code=2).err

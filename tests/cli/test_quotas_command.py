@@ -97,3 +97,4 @@ def test_usage(arguments: str, message: str) -> None:
 def test_what_the_cluster_refuses(quotas: Kohort) -> None:
     refused = quotas("set", "--ip", "localhost", "connection_creation_rate=1", code=1).err
     assert "localhost is not a valid IP" in refused
+    assert "addresses as numbers" in refused

@@ -306,7 +306,7 @@ def test_what_does_not_exist_is_refused(reset: Any, kohort: Kohort, group: str, 
         ("--to-latest --topic T:0-999999999", "'T:0-999999999' is not TOPIC or TOPIC:0,2-5"),
         ("--to-offset -1 --topic T", "--to-offset"),
         ("--to-datetime noon --topic T", "'noon' is no time"),
-        ("--by-duration 2 --topic T", "'2' is not a duration"),
+        ("--by-duration 2 --topic T", "'2' is not a duration; write 30s, 5m, 1h30m or 2d"),
     ],
 )
 def test_wrong_usage(kohort: Kohort, arguments: str, why: str) -> None:

@@ -61,6 +61,14 @@ def test_missing_topics_are_named_after_the_others(kohort: Kohort, unique: str) 
     assert "missing" in ran.err
 
 
+def test_the_topic_that_was_meant(kohort: Kohort, unique: str) -> None:
+    meant = f"payments-{unique}"
+    kohort("topics", "create", meant)
+    why = f"kohort: topic payment-{unique} does not exist; did you mean {meant}?\n"
+    assert kohort("topics", "describe", f"payment-{unique}", code=1).err == why
+    assert kohort("topics", "delete", f"payment-{unique}", "--yes", code=1).err == why
+
+
 def test_the_deletion_of_a_missing_topic(kohort: Kohort) -> None:
     assert kohort("topics", "delete", "nope", "--yes", code=1).err == "kohort: topic nope does not exist\n"
     refused = kohort("topics", "delete", "__consumer_offsets", "--yes", code=1).err

@@ -147,6 +147,11 @@ def missing(topic: Topic, hint: str = "") -> str:
 def _advice(error: KafkaError) -> str:
     if "security.protocol" in error.message:
         return f"{error.message}; --command-config (or {COMMAND_CONFIG_VARIABLE}) names the file for it"
+    if isinstance(error, Unreachable) and "ApiVersions was not answered" in error.message:
+        return (
+            f"{error.message}; the address takes connections and does not answer: check --bootstrap-server "
+            f"(or {BOOTSTRAP_VARIABLE}), and whether the server has room for one more connection (max.connections)"
+        )
     if isinstance(error, Unreachable | BadAnswer):
         return f"{error.message}; check --bootstrap-server (or {BOOTSTRAP_VARIABLE}) and that the server runs"
     if isinstance(error, ConnectionFailed):

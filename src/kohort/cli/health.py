@@ -14,11 +14,13 @@ from typing import Annotated
 import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, UNREACHABLE, ClusterOptions, connected, fail
+from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.option_objects import App
 from kohort.cli.output import Column, Format, Output, name, plural, print_document, print_table_of
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ConnectionFailed, TimedOut
 from kohort.client.metadata import NO_LEADER, Partition
+from kohort.client.wire.blocking_connection import reason
 from kohort.client.wire.routing import parse_addresses
 
 HTTP_VARIABLE = "KOHORT_HTTP_LISTENER"
@@ -41,6 +43,8 @@ def _address(value: str | None) -> str | None:
     if value is None:
         return None
     try:
+        if not re.fullmatch(r"(?:[^:\[\]]*|\[.*\]):\d+", value):
+            raise ValueError
         [(host, port)] = parse_addresses(re.sub(r"^(?:\*|0\.0\.0\.0|\[::\])?:", "127.0.0.1:", value))
     except ValueError:
         raise typer.BadParameter(f"{value!r} is not HOST:PORT") from None
@@ -98,7 +102,7 @@ def _of_server(address: str, page: str) -> list[Check]:
         answer = connection.getresponse()
         text = answer.read(ANSWER_BYTES).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
-        why = str(error) or type(error).__name__
+        why = reason(error)
         fail(f"cannot reach http://{address}{page}: {why}; check --http and that http.listener is set", UNREACHABLE)
     finally:
         connection.close()
@@ -140,7 +144,7 @@ def _of_cluster(cluster: Cluster) -> list[Check]:
     behind = [partition for partition in partitions if len(partition.isr) < len(partition.replicas)]
     checks.append(("replicas", not behind, _found(behind, len(partitions), "is in sync", "are in sync")))
     if not silent:
-        busy = len(cluster.list_groups(states=("PreparingRebalance", "CompletingRebalance")))
+        busy = len(cluster.list_groups(states=REBALANCING))
         checks.append(("groups", True, f"the coordinators answer; {plural(busy, 'group')} rebalancing"))
     return checks
 

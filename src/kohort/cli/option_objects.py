@@ -17,7 +17,7 @@ import typer
 
 F = TypeVar("F", bound=Callable[..., None])
 
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class App(typer.Typer):
@@ -46,11 +46,11 @@ def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
 
 
 def milliseconds(flag: str, text: str) -> int:
-    """The duration of a flag: `30s`, `5m`, `1h30m`. Raises BadParameter."""
-    parts = re.findall(r"(\d+)(ms|s|m|h)", text)
+    """The duration of a flag: `30s`, `5m`, `1h30m`, `2d`. Raises BadParameter."""
+    parts = re.findall(r"(\d+)(ms|s|m|h|d)", text)
     value = sum(int(count) * UNITS_MS[unit] for count, unit in parts)
     if "".join(map("".join, parts)) != text or not 0 < value < 10**12:
-        raise typer.BadParameter(f"{text!r} is not a duration; write 30s, 5m or 1h30m", param_hint=[flag])
+        raise typer.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 1h30m or 2d", param_hint=[flag])
     return value
 
 

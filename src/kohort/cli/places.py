@@ -59,12 +59,18 @@ def partitions_in(cluster: Cluster, scope: Scope, refusal: str) -> list[TopicPar
     found = []
     for name, topic in cluster.topics(scope).items():
         hint = refusal
-        if topic.error and (near := near_word(name, cluster.topics())):
-            hint = f"did you mean {near}? {refusal}"
+        if topic.error and (near := near_topic(cluster, name)):
+            hint = f"{near} {refusal}"
         wanted = scope[name]
         known = partitions_of(topic, sorted(wanted or ()), hint)
         found += [(name, index) for index in (known if wanted is None else sorted(wanted))]
     return sorted(found)
+
+
+def near_topic(cluster: Cluster, name: str) -> str:
+    """A question after the topic that was probably meant; empty if none has a similar name."""
+    near = near_word(name, cluster.topics())
+    return f"did you mean {near}?" if near and near != name else ""
 
 
 def places_scope(places: Iterable[TopicPartition]) -> Scope:

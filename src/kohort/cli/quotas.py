@@ -13,6 +13,8 @@ from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, conn
 from kohort.cli.option_objects import App, near_word
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
 from kohort.client.admin.quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_CLIENTS, TYPES, USER, ClientQuotas
+from kohort.client.errors import ServerError
+from kohort.wire.errors import ErrorCode
 
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 
@@ -33,7 +35,7 @@ def set_quotas(
     quotas: Annotated[
         list[str],
         typer.Argument(
-            metavar="QUOTA=VALUE...",
+            metavar="QUOTA=VALUE",
             help="producer_byte_rate and consumer_byte_rate in bytes a second, request_percentage (100 is all the time "
             "of one thread), controller_mutation_rate in partitions a second; of an address connection_creation_rate "
             "in connections a second.",
@@ -54,7 +56,12 @@ def set_quotas(
         raise typer.BadParameter("a quota is set twice")
     _check_keys(entity, values)
     with connected(where) as cluster:
-        cluster.alter_client_quotas(entity, values)
+        try:
+            cluster.alter_client_quotas(entity, values)
+        except ServerError as error:
+            if error.code == ErrorCode.INVALID_REQUEST and entity.get(IP) is not None:
+                raise error.because("kohort takes addresses as numbers, not names: --ip 10.0.0.7") from None
+            raise
     for key, value in values.items():
         typer.echo(f"set: {_words(entity)}: {key}={_text(value)}")
 
@@ -85,7 +92,7 @@ def list_quotas(
 @app.command("delete")
 def delete_quotas(
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUOTA...]", help="Only these quotas.", show_default=False)
+        list[str] | None, typer.Argument(metavar="QUOTA", help="Only these quotas.", show_default=False)
     ] = None,
     user: OfUser = None,
     default_user: OfDefaultUser = False,

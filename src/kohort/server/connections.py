@@ -146,6 +146,11 @@ class Connections:
         if number < 0:
             self.place_is_free()
 
+    @property
+    def most(self) -> int:
+        """The lowest max.connections of the brokers."""
+        return min(self._config_of(broker_id).max_connections for broker_id in self._broker_ids)
+
     def is_full(self, broker_id: int, listener: str) -> str:
         """Why there is no place for a new connection; "" if there is one."""
         most, opened = self._config_of(broker_id).max_connections, len(self._open) + self.at_door + self._arriving

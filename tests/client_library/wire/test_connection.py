@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -152,6 +153,21 @@ def test_bytes_after_an_answer_are_ignored(connect: Connect, broker: ScriptedBro
         encode_response(GROUPS, version, 2, api_key=16)[4:] + b"\x00"
     )
     assert len(connect(broker).request().groups) == 1
+
+
+def test_the_time_in_which_a_broker_does_not_read_is_no_part_of_the_timeout(broker: ScriptedBroker) -> None:
+    def late(request: ListGroupsRequest, version: int) -> ListGroupsResponse:
+        time.sleep(0.05)
+        return GROUPS
+
+    broker.script[ListGroupsRequest] = ListGroupsResponse(throttle_time_ms=10_000, error_code=0, groups=())
+    connection = Connection(broker.host, broker.port)
+    connection.request(ListGroupsRequest(), ListGroupsResponse)
+    broker.script[ListGroupsRequest] = late
+    assert connection.request(ListGroupsRequest(), ListGroupsResponse, timeout_ms=1).groups == GROUPS.groups
+    with pytest.raises(TimedOut):
+        Connection(broker.host, broker.port).request(ListGroupsRequest(), ListGroupsResponse, timeout_ms=1)
+    connection.close()
 
 
 @pytest.mark.parametrize("answer", [SILENCE, (1000).to_bytes(4, "big") + b"partial"])

@@ -138,6 +138,7 @@ GROUP_EVENTS = _counter("kohort_group_events_total", "What happened to groups an
 EXPIRED = _counter("kohort_members_expired_total", "Members that were removed because they were silent")
 WAITING = _gauge("kohort_waiting_requests", "Joins, syncs, held heartbeats (group) and fetches that wait", "kind")
 CONNECTIONS = _gauge("kohort_connections", "Open connections, those that have to authenticate left out", "listener")
+CONNECTIONS_MAX = _gauge("kohort_connections_max", "The setting max.connections; of several brokers, the lowest")
 GUESTS = _gauge("kohort_connections_unauthenticated", "Connections that have not authenticated yet")
 FAILED_LOGINS = _counter(
     "kohort_authentication_failures_total", "SASL authentications that failed or took too long", "listener"

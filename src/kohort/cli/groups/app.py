@@ -54,16 +54,6 @@ STORIES = 50
 """Read to find the beginning of a leader's term."""
 
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
-app.command("explain")(explain)
-app.command("assign")(assign)
-app.command("reset-offsets")(reset_offsets)
-app.command("delete")(delete)
-app.command("delete-offsets")(delete_offsets)
-app.command("export")(export)
-app.command("import")(import_offsets)
-app.command("configs")(configs)
-app.command("hold")(hold)
-app.command("release")(release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +157,7 @@ def describe(
         raise typer.BadParameter("--verbose goes with --members")
     documents: list[dict[str, Any]] = []
     missing = []
+    printed = False
     with connected(where) as cluster:
         chosen = list(names or ())
         if every or any(map(is_pattern, chosen)):
@@ -181,6 +172,9 @@ def describe(
                 continue
             lags = [] if members or state else _lags(cluster, group, committed)
             subject = _subject(cluster, group)
+            if printed:
+                typer.echo("")
+            printed = output == Format.TABLE
             if output != Format.TABLE:
                 document = _document(group, cluster.nodes(), lags, offsets=not (members or state))
                 document["rebalance"] = _rebalance_status(cluster, group)
@@ -290,6 +284,10 @@ def _print_offsets(group: GroupDescription, lags: list[PartitionLag], *, has_lag
             rows.append((group.group_id, row.topic, row.partition, offset, row.end, row.lag, *_who(row)))
         print_table([Column("GROUP", shrinks=True, repeats=True), name("TOPIC"), *numbers, *owner], rows)
     total = f", total lag {_total(lags)}" if has_lag or lags else ""
+    if unread := sum(row.committed is None and bool(row.end) for row in lags):
+        total += (
+            f"; {plural(unread, 'partition')} without a committed offset {'is' if unread == 1 else 'are'} not in it"
+        )
     show([Line(f"{group.group_id}: {group.state}, {plural(len(group.members), 'member')}{total}")])
     show(Line(f"{group.group_id}: {_waiting(row.stable, row.committed)}") for row in lags if row.stable)
     holders = sorted({str(row.holder) for row in lags if row.holder})
@@ -408,3 +406,15 @@ def _offset_document(row: PartitionLag) -> dict[str, Any]:
         "client_id": client_id,
         **({"holder": asdict(row.holder)} if row.holder else {}),
     }
+
+
+app.command("explain")(explain)
+app.command("assign")(assign)
+app.command("reset-offsets")(reset_offsets)
+app.command("delete")(delete)
+app.command("delete-offsets")(delete_offsets)
+app.command("export")(export)
+app.command("import")(import_offsets)
+app.command("configs")(configs)
+app.command("hold")(hold)
+app.command("release")(release)

@@ -17,7 +17,7 @@ from kohort.cli.connect import (
     connected,
     fail,
 )
-from kohort.cli.groups.lookup import Offsets, does_not_exist, members_of
+from kohort.cli.groups.lookup import Offsets, does_not_exist, is_pattern, members_of
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import near_word
 from kohort.cli.output import Format, Output, plural, print_document
@@ -125,6 +125,8 @@ def _places(cluster: Cluster, group: str, committed: Offsets, scope: Scope) -> l
 
 
 def _why(cluster: Cluster, group_id: str, error: ServerError) -> str:
+    if error.code == ErrorCode.GROUP_ID_NOT_FOUND and is_pattern(group_id):
+        return f"group {group_id} does not exist; delete takes names and no patterns"
     if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
         return does_not_exist(cluster, group_id)
     if error.code == ErrorCode.NON_EMPTY_GROUP:

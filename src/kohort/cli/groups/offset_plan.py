@@ -112,13 +112,15 @@ def undo_lines(group_id: str, moves: Sequence[Move], undo: str | None) -> list[L
     new = [move.place for move in moves if move.old is None]
     if any(move.old not in (None, move.new) for move in moves):
         lines.append(
-            f"to undo: {undo}" if undo else "the old offsets are above and in no file; --backup FILE writes one"
+            f"to undo: {undo}"
+            if undo
+            else "the old offsets are only above; --backup FILE would have kept them in a file"
         )
     if new:
         which = "had no offset before" if len(new) == 1 else "had no offsets before"
         command = f"kohort groups delete-offsets {shlex.quote(group_id)} {options_of('--topic', new)}"
         lines.append(f"{words_of(new)} {which}; to undo that: {command}")
-    return [Line(line) for line in lines]
+    return [Line(line, whole=True) for line in lines]
 
 
 def set_words(group_id: str, moves: Sequence[Move]) -> str:

@@ -83,7 +83,7 @@ class Destination:
         ),
     ] = None
     by_duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="To the first record of the last 30s, 5m or 2h.")
+        str | None, typer.Option(metavar="TIME", help="To the first record of the last 30s, 2h or 3d.")
     ] = None
     shift_by: Annotated[int | None, typer.Option(metavar="N", help="By N records on, or back if negative.")] = None
     to_current: Annotated[

@@ -20,6 +20,8 @@ class Line(NamedTuple):
     text: str
     depth: int = 0
     bold: bool = False
+    whole: bool = False
+    """Not broken at the width of the terminal: it ends with a command that people paste."""
 
 
 def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
@@ -28,7 +30,7 @@ def wrapped(lines: Iterable[Line], width: int | None) -> list[tuple[bool, str]]:
     for line in lines:
         line = line._replace(text=plain(line.text))
         indent = " " * line.depth
-        if width is None or line.depth + len(line.text) <= width:
+        if width is None or line.whole or line.depth + len(line.text) <= width:
             found.append((line.bold, indent + line.text if line.text else ""))
             continue
         parts = textwrap.wrap(

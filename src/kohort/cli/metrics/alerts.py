@@ -91,6 +91,15 @@ ALERTS = (
         "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory for requests or answers",
     ),
     Alert(
+        "KohortConnectionsFull",
+        "(sum by (instance) (kohort_connections) + sum by (instance) (kohort_connections_unauthenticated)) / "
+        "sum by (instance) (kohort_connections_max) > 0.9",
+        "5m",
+        "warning",
+        "{{ $labels.instance }} has {{ $value | humanizePercentage }} of the connections of max.connections; then new "
+        "clients wait",
+    ),
+    Alert(
         "KohortLoginsFail",
         "sum by (instance, listener) (rate(kohort_authentication_failures_total[5m])) > 0.5",
         "5m",

@@ -16,6 +16,7 @@ from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import near_word, pairs
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.cli.places import partitions_in
+from kohort.client.admin.configs import ConfigEntry
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 from kohort.wire.errors import ErrorCode
@@ -62,35 +63,42 @@ def alter(
             confirm(question, yes=yes, declined=UNCHANGED, err=output != Format.TABLE)
         old = _alter_configs(cluster, topic, changes)
         if output == Format.TABLE:
-            show(
-                Line(f"{topic}: {key}: {old.get(key) or 'not set'} → {DEFAULT if value is None else value}")
-                for key, value in changes.items()
-            )
+            show(Line(f"{topic}: {key}: {_change(old.get(key), value)}") for key, value in changes.items())
         if partitions is not None:
             cluster.create_partitions(topic, partitions)
     if output != Format.TABLE:
         document: dict[str, Any] = {
             "topic": topic,
             "partitions": {"old": count, "new": partitions or count},
-            "configs": {key: {"old": old.get(key), "new": value} for key, value in changes.items()},
+            "configs": {
+                key: {"old": old[key].value if key in old else None, "new": value} for key, value in changes.items()
+            },
         }
         print_document(document, output)
     elif partitions is not None:
         show([Line(f"{topic}: {plural(count, 'partition')} → {partitions}")])
 
 
-def _alter_configs(cluster: Cluster, topic: str, changes: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Change settings. Returns the values before, those of defaults too. Names a near setting for an unknown one."""
+def _change(old: ConfigEntry | None, new: str | None) -> str:
+    before = (old.value if old else None) or "not set"
+    if new is None:
+        return f"{before} → {DEFAULT}" if old and old.set_on_topic else f"{before}, {DEFAULT} already"
+    same = old is not None and old.set_on_topic and old.value == new
+    return f"{before} already" if same else f"{before} → {new}"
+
+
+def _alter_configs(cluster: Cluster, topic: str, changes: Mapping[str, str | None]) -> dict[str, ConfigEntry]:
+    """Change settings. Returns those before, of defaults too. Names a near setting for an unknown one."""
     if not changes:
         return {}
-    old = {entry.name: entry.value for entry in cluster.describe_configs([topic])[topic]}
+    old = {entry.name: entry for entry in cluster.describe_configs([topic])[topic]}
     try:
         cluster.alter_topic_configs(topic, changes)
     except ServerError as error:
-        unknown = next((key for key in changes if key not in old), None)
-        if error.code != ErrorCode.INVALID_CONFIG or unknown is None:
+        if error.code != ErrorCode.INVALID_CONFIG:
             raise
-        near = near_word(unknown, old)
-        hint = f"; did you mean {near}?" if near and "did you mean" not in error.message else ""
-        fail(f"{error.message}{hint}; {UNCHANGED}")
+        unknown = next((key for key in changes if key not in old), None)
+        near = near_word(unknown, old) if unknown is not None else None
+        said = error.message + (f"; did you mean {near}?" if near and "did you mean" not in error.message else "")
+        fail(f"{said}{'' if said.endswith('?') else ';'} {UNCHANGED}")
     return old

@@ -35,6 +35,7 @@ from kohort.cli.output import (
     print_table,
     print_table_of,
 )
+from kohort.cli.places import near_topic
 from kohort.cli.stable_offsets import StableEnd, document_of, stable_ends
 from kohort.cli.topics.alter import alter
 from kohort.cli.topics.delete_records import delete_records
@@ -45,10 +46,7 @@ from kohort.client.metadata import NO_LEADER, Partition, Topic, TopicPartition
 from kohort.wire.errors import ErrorCode
 
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
-app.command("alter")(alter)
-app.command("delete-records")(delete_records)
-
-ExistingTopics = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_topics)]
+ExistingTopics = Annotated[list[str], typer.Argument(metavar="NAME", autocompletion=complete_topics)]
 
 
 @app.command("create")
@@ -101,7 +99,7 @@ def list_topics(
 def describe(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="All topics by default.", autocompletion=complete_topics),
+        typer.Argument(metavar="NAME", help="All topics by default.", autocompletion=complete_topics),
     ] = None,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
@@ -110,6 +108,7 @@ def describe(
     with connected(where) as cluster:
         asked = cluster.topics(names or None)
         topics = [topic for topic in asked.values() if not topic.error]
+        unknown = [missing(topic, _hint(cluster, topic.name)) for topic in asked.values() if topic.error]
         described, stable = _described(cluster, topics)
     if output != Format.TABLE:
         print_document(described, output)
@@ -118,9 +117,8 @@ def describe(
             if index:
                 typer.echo("")
             _print_topic(description, [end for end in stable.values() if end.topic == description["topic"]])
-    for topic in asked.values():
-        if topic.error:
-            complain(missing(topic))
+    for line in unknown:
+        complain(line)
     if len(topics) < len(asked):
         raise typer.Exit(FAILED)
 
@@ -141,12 +139,16 @@ def delete(
                 cluster.delete_topic(topic)
             except ServerError as error:
                 unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                complain(f"topic {topic} does not exist" if unknown else error.message)
+                complain(f"topic {topic} does not exist{_hint(cluster, topic)}" if unknown else error.message)
                 failed = True
             else:
                 typer.echo(f"deleted topic {topic}")
     if failed:
         raise typer.Exit(FAILED)
+
+
+def _hint(cluster: Cluster, topic: str) -> str:
+    return f"; {near}" if (near := near_topic(cluster, topic)) else ""
 
 
 def _described(cluster: Cluster, topics: list[Topic]) -> tuple[list[dict[str, Any]], dict[TopicPartition, StableEnd]]:
@@ -218,3 +220,7 @@ def _print_topic(topic: dict[str, Any], stable: list[StableEnd]) -> None:
         columns[number("LAST-STABLE-OFFSET")] = lambda row: row["last_stable_offset"]
     print_table_of(partitions, columns)
     show(Line(end.line) for end in stable)
+
+
+app.command("alter")(alter)
+app.command("delete-records")(delete_records)

@@ -6,6 +6,9 @@ authentication, it is done again between two requests. A connection belongs to o
 `request` in two halves, so that one thread can have requests pending at several brokers; on one connection, answers
 come in the order of the requests. After any failure the connection is closed and stays closed: the outcome of requests
 in flight is unknown, and a half-read frame cannot be skipped.
+
+A client above its quota is told in an answer for how long the broker will not read from the connection (KIP-219). That
+time is no part of the timeout of later requests.
 """
 
 from __future__ import annotations
@@ -61,6 +64,8 @@ class Connection:
         self.request_timeout_ms = request_timeout_ms
         self.max_response_bytes = max_response_bytes
         self._pending: deque[Pending] = deque()
+        self._muted_until = 0.0
+        """Until when the broker does not read, because a quota is used up."""
         self._socket: socket.socket | None = None
         try:
             self._socket = socket.create_connection((host, port), timeout=connect_timeout_ms / 1000)
@@ -145,14 +150,17 @@ class Connection:
         if timeout_ms is not None:
             pending = pending._replace(deadline=max(pending.deadline, time.monotonic() + timeout_ms / 1000))
         try:
-            return self._exchange.answer(response_class, pending.question, self._receive_frame(pending))
+            answer = self._exchange.answer(response_class, pending.question, self._receive_frame(pending))
         except BaseException:
             self.close()  # an interrupt may leave half an answer unread
             raise
+        if throttle_ms := getattr(answer, "throttle_time_ms", 0):
+            self._muted_until = time.monotonic() + throttle_ms / 1000
+        return answer
 
     def _send(self, question: Question, timeout_ms: int | None) -> Pending:
         timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
-        pending = Pending(question, time.monotonic() + timeout_ms / 1000)
+        pending = Pending(question, max(time.monotonic(), self._muted_until) + timeout_ms / 1000)
         try:
             self._arm(pending).sendall(question.frame)
         except TimeoutError:

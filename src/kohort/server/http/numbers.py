@@ -48,6 +48,7 @@ def add_connections(samples: Samples, connections: Connections) -> None:
     by_listener = Counter(connection.listener for connection in connections.all_open())
     for listener in listeners_of(connections.config):
         samples.add(f.CONNECTIONS, by_listener[listener.name], listener.name)
+    samples.add(f.CONNECTIONS_MAX, connections.most)
     samples.add(f.GUESTS, connections.at_door)
     samples.add(f.REQUEST_BYTES, connections.inflow.total)
     samples.add(f.REQUEST_BYTES_MAX, connections.inflow.limit)
