@@ -124,6 +124,15 @@ def test_a_crash_after_any_turn_leaves_all_or_nothing(client: Connection, scene:
     assert at_rest(wire)
 
 
+def test_small_topics_share_a_turn_as_far_as_their_logs_do(client: Connection) -> None:
+    for name in ("t", "u", "v"):
+        client.ask(create(name, LOGS), 7)
+    request = client.frame(delete_topics("t", "u", "absent", "v"), 5)
+    assert max(len(turn.operations) for turn in turns(client.wire, request)) <= LOGS + 1  # and the metadata log
+    assert [row.error_code for row in client.take().responses] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+    assert at_rest(client.wire)
+
+
 def test_a_topic_is_recreated_while_the_logs_of_the_former_one_are_deleted(client: Connection) -> None:
     client.ask(create(), 7)
     client.produce("t", "x")

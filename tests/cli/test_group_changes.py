@@ -12,7 +12,10 @@ from run_command import Kohort, Terminal
 
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError
+from kohort.client.metadata import TopicPartition
 from kohort.wire.batches import NewRecord
+from kohort.wire.errors import ErrorCode
 
 
 @pytest.fixture
@@ -137,6 +140,25 @@ def test_an_import_is_undone(kohort: Kohort, group: str, bootstrap: str, tmp_pat
     assert offsets(bootstrap, group)["0"] == Committed(5)
     kohort("groups", "import", str(backup), "--execute", "--yes")
     assert offsets(bootstrap, group) == before
+
+
+def test_an_import_that_fails_half_way_says_so(
+    kohort: Kohort, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group gets its first member after the last look at it."""
+    file, backup = tmp_path / "offsets.csv", tmp_path / "backup"
+    file.write_text(f"{group},{group},0,1\n{group}.new,{group},0,1\n")
+    commit = Cluster.commit
+
+    def joined(cluster: Cluster, group_id: str, offsets: dict[TopicPartition, int | Committed]) -> None:
+        if group_id != group:
+            raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, "cannot commit")
+        commit(cluster, group_id, offsets)
+
+    monkeypatch.setattr(Cluster, "commit", joined)
+    ran = kohort("groups", "import", str(file), "--execute", "--yes", "--backup", str(backup), code=1)
+    assert ran.err.startswith(f"kohort: some of the offsets may be set already; the old ones are in {backup}\n")
+    assert "cannot commit" in ran.err
 
 
 def test_exports_of_patterns_and_in_the_format_of_kafkas_tool(kohort: Kohort, group: str, bootstrap: str) -> None:

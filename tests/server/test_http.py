@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -99,6 +100,15 @@ def test_garbage_is_refused() -> None:
     assert 0 < read < len(good)
 
 
+@pytest.mark.parametrize("value", [b" " * 8_000, b"\t \0" * 2_000, b" a" * 4_000])
+def test_a_header_takes_no_longer_than_it_is_long(value: bytes) -> None:
+    began = time.thread_time()
+    for end in (b"", b"\0", b"\xff"):
+        with suppress(Refused):
+            read_request(b"GET / HTTP/1.1\r\nHost: localhost\r\nX:" + value + end, frozenset(("localhost",)))
+    assert time.thread_time() - began < 1
+
+
 def test_a_long_header_is_refused(address: str) -> None:
     with connected(address) as connection:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * HEAD_BYTES)
@@ -165,6 +175,7 @@ def test_an_answer_that_nobody_reads_is_not_in_memory(monkeypatch: pytest.Monkey
                 largest = max(largest, kept[0].get_write_buffer_size())
                 over.wait(0.01)
         assert 0 < largest <= 3 * connections.PIECE_BYTES
+        monkeypatch.undo()
         status, _, text = ask(server.http_address)
         assert status == 200
         assert len(text) > 3_000_000
@@ -214,6 +225,7 @@ def test_a_commit_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(health, "LONGEST_TURN_S", 0.01)
         assert (await loop.run_in_executor(None, ask, address, "/livez"))[0] == 503
         assert (await loop.run_in_executor(None, ask, address, "/readyz"))[0] == 503
+        monkeypatch.setattr(connections, "MAKE_S", 10.0)
         storage.may_commit.set()
         await moved
         assert (await loop.run_in_executor(None, ask, address, "/metrics"))[0] == 200

@@ -364,6 +364,22 @@ def test_many_offsets_expire_in_pieces(large: Connection) -> None:
     assert seen[-1] == 0
 
 
+@pytest.mark.pure
+def test_the_pieces_look_at_each_expired_offset_about_once(large: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, expiry = large.wire, offsets._expiry
+    wire.advance(7 * 86_400_000 - 1)
+    looks = []
+
+    def counted(*arguments: Any) -> int:
+        looks.append(arguments)
+        return expiry(*arguments)
+
+    monkeypatch.setattr(offsets, "_expiry", counted)
+    wire.advance(2 * wire.config.offsets_retention_check_interval_ms)
+    assert left_of(wire, "many") == 0
+    assert MANY <= len(looks) < 2 * MANY
+
+
 def test_offsets_are_deleted_one_by_one(client: Connection) -> None:
     commit(client, 5)
     commit(client, 6, partition=1)

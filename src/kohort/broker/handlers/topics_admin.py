@@ -7,7 +7,7 @@ wherever Kafka has the same check.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -53,7 +53,7 @@ MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
 """Limits of one request. Kafka allows 10,000 partitions (ReplicationControlManager)."""
 DELETED_TOPICS = 20
-"""Topics that are deleted in one step."""
+"""Topics that are deleted in one step, if they have no more than LOGS_A_TURN partitions together."""
 
 
 @in_steps
@@ -257,16 +257,32 @@ def delete_topics(
     times = Counter((yield from rows(asked, partial(_name_of, state))))
     mutations = mutations_of(state, context, STRICT_DELETES)
     results: list[DeletableTopicResult] = []
-    for first in range(0, len(asked), DELETED_TOPICS):
+    for part in _parts(state, asked):
         if results:
-            yield DELETED_TOPICS * ROW_BYTES
-        made = _deleted(state, asked[first : first + DELETED_TOPICS], times, mutations)
+            yield len(part) * ROW_BYTES
+        made = _deleted(state, part, times, mutations)
         results += made
         gone = [result.name for result in made if not result.error_code and result.name is not None]
         while state.groups.deletes_offsets_of(gone):
             yield 0
             state.groups.delete_offsets()
     return DeleteTopicsResponse(responses=tuple(results))
+
+
+def _parts(state: BrokerState, asked: Sequence[DeleteTopicState]) -> Iterator[list[DeleteTopicState]]:
+    """Those that are deleted in one step."""
+    part: list[DeleteTopicState] = []
+    logs = 0
+    for wanted in asked:
+        topic = _named(state, wanted)
+        size = len(topic.partitions) if topic is not None else 0
+        if part and (len(part) == DELETED_TOPICS or logs + size > LOGS_A_TURN):
+            yield part
+            part, logs = [], 0
+        part.append(wanted)
+        logs += size
+    if part:
+        yield part
 
 
 def _deleted(

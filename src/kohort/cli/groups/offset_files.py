@@ -79,7 +79,7 @@ def read_offsets(flag: str, file: Path) -> GroupOffsets:
         raise typer.BadParameter(f"cannot read {file}: {why}", param_hint=[flag]) from None
     try:
         found = _of_json(text) if text.lstrip()[:1] in ("[", "{") else _of_csv(text)
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint=[flag]) from None
     if not found:
         raise typer.BadParameter(f"{file} has no offsets", param_hint=[flag])
@@ -89,7 +89,7 @@ def read_offsets(flag: str, file: Path) -> GroupOffsets:
 def _of_json(text: str) -> GroupOffsets:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from None
     found: GroupOffsets = {}
     for number, entry in enumerate([document] if isinstance(document, dict) else document):
