@@ -222,6 +222,16 @@ def test_logs_under_way_count_for_the_limit_of_partitions() -> None:
     assert client.wire.broker.state.catalog.partition_count == 14
 
 
+def test_what_is_above_the_limit_is_refused_before_it_is_placed(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two billion assignments would take all memory."""
+    client.ask(create("t", 1), 7)
+    monkeypatch.setattr(topic_store.TopicStore, "place", None)
+    assert client.ask(grow(2**31 - 1), 3).results[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert client.ask(create("u", 2**31 - 1), 7).topics[0].error_code == ErrorCode.POLICY_VIOLATION
+
+
 def test_validation_creates_nothing(client: Connection) -> None:
     request = CreateTopicsRequest(
         topics=(CreatableTopic(name="t", num_partitions=7, replication_factor=1),), validate_only=True

@@ -187,5 +187,7 @@ def test_imports_that_are_refused(
     file.write_text(f"{group},0,1\n")
     ran = kohort("groups", "import", str(file), code=2)
     assert f"use kohort groups reset-offsets GROUP --from-file {file}" in ran.err
+    file.write_text('[{"group": "free", "offsets": []}]')
+    assert f"{file} has no offsets" in kohort("groups", "import", str(file), code=2).err
     file.write_text("free,no.such.topic,0,1\n")
     assert f"no topic of {file} exists; nothing was changed" in kohort("groups", "import", str(file), code=1).err

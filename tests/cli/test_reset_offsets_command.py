@@ -248,6 +248,7 @@ def test_offsets_of_deleted_topics_are_left_out(capsys: pytest.CaptureFixture[st
         ("{", "no JSON"),
         ("[" * 100_000, "no JSON"),
         ("T,0," + "0" * 140_000, "field larger than"),
+        ('[{"group": "\\ud800", "offsets": []}]', "has no UTF-8 form"),
         ('[{"group": "T"}]', "entry 0 is not"),
         ('[{"group": "T", "offsets": [{"topic": "T", "partition": 0}]}]', "offset 0 of group T has no valid topic"),
         ('[{"group": "T", "offsets": [{"topic": "T", "partition": 0, "offset": true}]}]', "no valid topic"),

@@ -360,9 +360,11 @@ def create_partitions(
 def _grow(
     state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created
 ) -> Generator[int, None, None]:
-    topic, added = _growth(state, wanted)
-    _check_room(state, len(added))
-    created.add(len(added))
+    topic, additional = _growth(state, wanted)
+    # First of all: a request may want two billion.
+    _check_room(state, additional)
+    created.add(additional)
+    added = _added(state, topic, wanted, additional)
     if validate_only:
         return
     if len(added) <= LOGS_A_TURN:
@@ -380,16 +382,16 @@ def _grow(
             _check_room(state, missing)
             state.topics.create_spare_logs(topic_id, first, wanted.count - first)
             yield 0
-        topic, added = _growth(state, wanted)
+        topic, additional = _growth(state, wanted)
         if topic.topic_id != topic_id:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        state.topics.change(topic, assignments=topic.partitions + added)
+        state.topics.change(topic, assignments=topic.partitions + _added(state, topic, wanted, additional))
     finally:
         state.topics.end_growth(topic_id)
 
 
-def _growth(state: BrokerState, wanted: CreatePartitionsTopic) -> tuple[Topic, tuple[PartitionAssignment, ...]]:
-    """The topic, and the partitions that it gets."""
+def _growth(state: BrokerState, wanted: CreatePartitionsTopic) -> tuple[Topic, int]:
+    """The topic, and the number of partitions that it gets."""
     topic = state.topic(wanted.name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -405,14 +407,20 @@ def _growth(state: BrokerState, wanted: CreatePartitionsTopic) -> tuple[Topic, t
     if additional < 0:
         has = f"The topic {topic.name} currently has {present} partition(s)"
         raise Refused(ErrorCode.INVALID_PARTITIONS, f"{has}; {wanted.count} would not be an increase.")
+    return topic, additional
+
+
+def _added(
+    state: BrokerState, topic: Topic, wanted: CreatePartitionsTopic, additional: int
+) -> tuple[PartitionAssignment, ...]:
     factor = len(topic.partitions[0].replicas)
     _check_factor(state, factor)  # the topic may have been created when there were more brokers
     if wanted.assignments is None:
-        return topic, state.topics.place(additional, factor, present)
+        return state.topics.place(additional, factor, len(topic.partitions))
     if len(wanted.assignments) != additional:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
             "were specified.",
         )
-    return topic, _assigned(state, [assignment.broker_ids for assignment in wanted.assignments], factor)
+    return _assigned(state, [assignment.broker_ids for assignment in wanted.assignments], factor)

@@ -134,8 +134,18 @@ def _of_csv(text: str) -> GroupOffsets:
 
 
 def _add(found: GroupOffsets, group_id: str | None, rows: Iterable[tuple[TopicPartition, Committed]]) -> None:
+    _check_text(group_id or "")
     offsets = found.setdefault(group_id, {})
     for place, committed in rows:
+        _check_text(place[0] + committed.metadata)
         if place in offsets:
             raise ValueError(f"{place[0]}-{place[1]} is there twice")
         offsets[place] = committed
+
+
+def _check_text(text: str) -> None:
+    """Raises ValueError for half a character: JSON can write it, and the protocol cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} has no UTF-8 form") from None

@@ -196,8 +196,9 @@ def commit(
         for group_id, moves in planned.items():
             cluster.commit(group_id, {move.place: move.new for move in moves})
     except KafkaError:
-        where = "" if backup is None else f"; the old ones are in {backup}"
-        complain(f"some of the offsets may be set already{where}")
+        if sum(map(len, planned.values())) > 1:
+            where = "" if backup is None else f"; the old ones are in {backup}"
+            complain(f"some of the offsets may be set already{where}")
         raise
 
 
