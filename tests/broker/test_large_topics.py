@@ -124,6 +124,20 @@ def test_a_crash_after_any_turn_leaves_all_or_nothing(client: Connection, scene:
     assert at_rest(wire)
 
 
+def test_unused_logs_do_not_pile_up(client: Connection) -> None:
+    """Clients that create and delete make others wait, and take no more memory."""
+    client.ask(create(), 7)
+    other = client.wire.connect()
+    created = 0
+    for turn in turns(client.wire, client.frame(delete_topics("t"), 5), other.frame(create("u"), 7)):
+        new = sum(isinstance(operation, CreateLog) for operation in turn.operations)
+        assert not (new and client.wire.broker.state.topics.deletes_logs)
+        created += new
+    assert created == 7
+    assert error_of(other) == (NONE, None)
+    assert at_rest(client.wire)
+
+
 def test_small_topics_share_a_turn_as_far_as_their_logs_do(client: Connection) -> None:
     for name in ("t", "u", "v"):
         client.ask(create(name, LOGS), 7)
