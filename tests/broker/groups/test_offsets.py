@@ -270,6 +270,21 @@ def test_many_offsets_go_with_their_topic_in_pieces(many: Connection) -> None:
 
 
 @pytest.mark.pure
+def test_a_piece_is_as_large_as_it_may_be_and_no_larger(many: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether much is searched or not, and over several groups."""
+    wire, seen = many.wire, []
+    monkeypatch.setattr(group_shards, "SEARCHED", 1_000)
+    monkeypatch.setattr(group_shards, "DELETED", 4)
+    state = wire.broker.state
+    state.delete_topics([state.catalog.topics["many"]])
+    while state.groups.deletes_offsets:
+        before = left_of(wire, "many")
+        state.groups.delete_offsets()
+        seen.append(before - left_of(wire, "many"))
+    assert seen == [4, 4, 1]
+
+
+@pytest.mark.pure
 def test_the_answer_to_a_deletion_waits_for_the_offsets(many: Connection) -> None:
     begin_deletion(many)
     for _ in range(20):
