@@ -11,7 +11,7 @@ from run_command import Ran
 from typer.testing import CliRunner
 
 from kohort.cli.commands import app
-from kohort.cli.health import _of_cluster
+from kohort.cli.health import _address, _of_cluster
 from kohort.client.metadata import Node, Partition, Topic
 from kohort.testing import KohortServer
 
@@ -110,6 +110,13 @@ def test_what_cannot_be_reached_is_exit_code_3() -> None:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
         assert "cannot reach http://" in health("--http", nobody, code=3).err
         assert len(health("-b", nobody, code=3).err.splitlines()) == 1
+
+
+def test_a_listener_on_all_addresses_is_asked_on_loopback() -> None:
+    for value in (":1", "*:1", "0.0.0.0:1", "127.0.0.1:1"):
+        assert _address(value) == "127.0.0.1:1"
+    assert _address("[::]:1") == _address("[::1]:1") == "[::1]:1"
+    assert _address("a:1") == "a:1"
 
 
 def test_another_server_is_no_health(server: KohortServer) -> None:

@@ -41,9 +41,11 @@ def _address(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        [(host, port)] = parse_addresses(re.sub(r"^(?:\*|0\.0\.0\.0|\[::\])?:", "127.0.0.1:", value))
+        [(host, port)] = parse_addresses(re.sub(r"^(?:\*|0\.0\.0\.0)?:", "127.0.0.1:", value))
     except ValueError:
         raise typer.BadParameter(f"{value!r} is not HOST:PORT") from None
+    if host == "::":  # a listener there has no IPv4
+        host = "::1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
