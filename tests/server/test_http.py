@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,17 @@ def test_a_request_has_a_limited_time(address: str, monkeypatch: pytest.MonkeyPa
         assert said(connection) == b""
 
 
+def unread(address: str) -> socket.socket:
+    """A connection that has asked for /metrics, and has little room for the answer."""
+    connection = socket.socket()
+    connection.settimeout(10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    host, _, port = address.rpartition(":")
+    connection.connect((host, int(port)))
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return connection
+
+
 def test_an_answer_that_nobody_reads_is_not_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client gets what fits into the sockets; then the time is over."""
     monkeypatch.setattr(connections, "SEND_S", 0.5)
@@ -164,11 +175,7 @@ def test_an_answer_that_nobody_reads_is_not_in_memory(monkeypatch: pytest.Monkey
     with KohortServer(http_listener="127.0.0.1:0", metrics_max_series=100_000) as server:
         server.create_topic("wide", 4_000)
         server.create_topic("wider", 4_000)
-        with socket.socket() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            host, _, port = server.http_address.rpartition(":")
-            connection.connect((host, int(port)))
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with unread(server.http_address) as connection:
             assert connection.recv(12) == b"HTTP/1.1 200"
             largest = 0
             while not over.is_set():
@@ -176,6 +183,10 @@ def test_an_answer_that_nobody_reads_is_not_in_memory(monkeypatch: pytest.Monkey
                 over.wait(0.01)
         assert 0 < largest <= 3 * connections.PIECE_BYTES
         monkeypatch.undo()
+        with ExitStack() as stack:
+            waiting = [stack.enter_context(unread(server.http_address)) for _ in range(MOST)]
+            assert all(connection.recv(12) == b"HTTP/1.1 200" for connection in waiting)
+            assert ask(server.http_address, "/livez")[0] == 200, "one that is not read makes room"
         status, _, text = ask(server.http_address)
         assert status == 200
         assert len(text) > 3_000_000
