@@ -142,6 +142,23 @@ def test_an_import_is_undone(kohort: Kohort, group: str, bootstrap: str, tmp_pat
     assert offsets(bootstrap, group) == before
 
 
+def test_many_offsets_are_several_requests(
+    kohort: Kohort, group: str, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, sizes, commit = tmp_path / "offsets.csv", [], Cluster.commit
+
+    def watched(cluster: Cluster, group_id: str, offsets: dict[TopicPartition, int | Committed]) -> None:
+        sizes.append(len(offsets))
+        commit(cluster, group_id, offsets)
+
+    monkeypatch.setattr("kohort.cli.groups.reset.COMMITTED", 2)
+    monkeypatch.setattr(Cluster, "commit", watched)
+    file.write_text(f"{group},{group},0,1\n{group},{group},1,2\n{group},{group}.b,0,3\n")
+    assert f"set 3 offsets of group {group}\n" in kohort("groups", "import", str(file), "--execute", "--yes").out
+    assert sizes == [2, 1]
+    assert [found.offset for found in offsets(bootstrap, group).values()] == [1, 2, 3]
+
+
 def test_an_import_that_fails_half_way_says_so(
     kohort: Kohort, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,8 @@ from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
 
 UNCHANGED = "nothing was changed"
+COMMITTED = 1_000
+"""Offsets of one request. kohort takes up to 10,000, and Kafka as many as fit into message.max.bytes."""
 
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")]
@@ -194,7 +196,8 @@ def commit(
         write_backup(backup, kept)
     try:
         for group_id, moves in planned.items():
-            cluster.commit(group_id, {move.place: move.new for move in moves})
+            for first in range(0, len(moves), COMMITTED):
+                cluster.commit(group_id, {move.place: move.new for move in moves[first : first + COMMITTED]})
     except KafkaError:
         if sum(map(len, planned.values())) > 1:
             where = "" if backup is None else f"; the old ones are in {backup}"
