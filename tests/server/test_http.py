@@ -100,13 +100,13 @@ def test_garbage_is_refused() -> None:
     assert 0 < read < len(good)
 
 
-@pytest.mark.parametrize("value", [b" " * 8_000, b"\t \0" * 2_000, b" a" * 4_000])
+@pytest.mark.parametrize("value", [b" " * 1_500, b"\t" * 1_500, b" a" * 750])
 def test_a_header_takes_no_longer_than_it_is_long(value: bytes) -> None:
     began = time.thread_time()
     for end in (b"", b"\0", b"\xff"):
         with suppress(Refused):
             read_request(b"GET / HTTP/1.1\r\nHost: localhost\r\nX:" + value + end, frozenset(("localhost",)))
-    assert time.thread_time() - began < 1
+    assert time.thread_time() - began < 0.5
 
 
 def test_a_long_header_is_refused(address: str) -> None:
