@@ -124,6 +124,29 @@ def test_a_crash_after_any_turn_leaves_all_or_nothing(client: Connection, scene:
     assert at_rest(wire)
 
 
+def test_unused_logs_do_not_pile_up(client: Connection) -> None:
+    """Clients that create and delete make others wait, and take no more memory."""
+    client.ask(create(), 7)
+    other = client.wire.connect()
+    created = 0
+    for turn in turns(client.wire, client.frame(delete_topics("t"), 5), other.frame(create("u"), 7)):
+        new = sum(isinstance(operation, CreateLog) for operation in turn.operations)
+        assert not (new and client.wire.broker.state.topics.deletes_logs)
+        created += new
+    assert created == 7
+    assert error_of(other) == (NONE, None)
+    assert at_rest(client.wire)
+
+
+def test_small_topics_share_a_turn_as_far_as_their_logs_do(client: Connection) -> None:
+    for name in ("t", "u", "v"):
+        client.ask(create(name, LOGS), 7)
+    request = client.frame(delete_topics("t", "u", "absent", "v"), 5)
+    assert max(len(turn.operations) for turn in turns(client.wire, request)) <= LOGS + 1  # and the metadata log
+    assert [row.error_code for row in client.take().responses] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+    assert at_rest(client.wire)
+
+
 def test_a_topic_is_recreated_while_the_logs_of_the_former_one_are_deleted(client: Connection) -> None:
     client.ask(create(), 7)
     client.produce("t", "x")
@@ -211,6 +234,16 @@ def test_logs_under_way_count_for_the_limit_of_partitions() -> None:
     assert errors == {NONE, ErrorCode.POLICY_VIOLATION}
     assert at_rest(client.wire)
     assert client.wire.broker.state.catalog.partition_count == 14
+
+
+def test_what_is_above_the_limit_is_refused_before_it_is_placed(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two billion assignments would take all memory."""
+    client.ask(create("t", 1), 7)
+    monkeypatch.setattr(topic_store.TopicStore, "place", None)
+    assert client.ask(grow(2**31 - 1), 3).results[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert client.ask(create("u", 2**31 - 1), 7).topics[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
 def test_validation_creates_nothing(client: Connection) -> None:

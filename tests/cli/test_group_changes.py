@@ -12,7 +12,10 @@ from run_command import Kohort, Terminal
 
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError
+from kohort.client.metadata import TopicPartition
 from kohort.wire.batches import NewRecord
+from kohort.wire.errors import ErrorCode
 
 
 @pytest.fixture
@@ -140,6 +143,42 @@ def test_an_import_is_undone(kohort: Kohort, group: str, bootstrap: str, tmp_pat
     assert offsets(bootstrap, group) == before
 
 
+def test_many_offsets_are_several_requests(
+    kohort: Kohort, group: str, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, sizes, commit = tmp_path / "offsets.csv", [], Cluster.commit
+
+    def watched(cluster: Cluster, group_id: str, offsets: dict[TopicPartition, int | Committed]) -> None:
+        sizes.append(len(offsets))
+        commit(cluster, group_id, offsets)
+
+    monkeypatch.setattr("kohort.cli.groups.reset.COMMITTED", 2)
+    monkeypatch.setattr(Cluster, "commit", watched)
+    file.write_text(f"{group},{group},0,1\n{group},{group},1,2\n{group},{group}.b,0,3\n")
+    assert f"set 3 offsets of group {group}\n" in kohort("groups", "import", str(file), "--execute", "--yes").out
+    assert sizes == [2, 1]
+    assert [found.offset for found in offsets(bootstrap, group).values()] == [1, 2, 3]
+
+
+def test_an_import_that_fails_half_way_says_so(
+    kohort: Kohort, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group gets its first member after the last look at it."""
+    file, backup = tmp_path / "offsets.csv", tmp_path / "backup"
+    file.write_text(f"{group},{group},0,1\n{group}.new,{group},0,1\n")
+    commit = Cluster.commit
+
+    def joined(cluster: Cluster, group_id: str, offsets: dict[TopicPartition, int | Committed]) -> None:
+        if group_id != group:
+            raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, "cannot commit")
+        commit(cluster, group_id, offsets)
+
+    monkeypatch.setattr(Cluster, "commit", joined)
+    ran = kohort("groups", "import", str(file), "--execute", "--yes", "--backup", str(backup), code=1)
+    assert ran.err.startswith(f"kohort: some of the offsets may be set already; the old ones are in {backup}\n")
+    assert "cannot commit" in ran.err
+
+
 def test_exports_of_patterns_and_in_the_format_of_kafkas_tool(kohort: Kohort, group: str, bootstrap: str) -> None:
     assert kohort("groups", "export", group, "-o", "csv").out == f"{group},0,3\n{group},1,4\n{group}.b,0,5\n"
     with Cluster(bootstrap) as cluster:
@@ -166,5 +205,7 @@ def test_imports_that_are_refused(
     file.write_text(f"{group},0,1\n")
     ran = kohort("groups", "import", str(file), code=2)
     assert f"use kohort groups reset-offsets GROUP --from-file {file}" in ran.err
+    file.write_text('[{"group": "free", "offsets": []}]')
+    assert f"{file} has no offsets" in kohort("groups", "import", str(file), code=2).err
     file.write_text("free,no.such.topic,0,1\n")
     assert f"no topic of {file} exists; nothing was changed" in kohort("groups", "import", str(file), code=1).err

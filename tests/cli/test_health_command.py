@@ -11,7 +11,7 @@ from run_command import Ran
 from typer.testing import CliRunner
 
 from kohort.cli.commands import app
-from kohort.cli.health import _of_cluster
+from kohort.cli.health import _address, _of_cluster
 from kohort.client.metadata import Node, Partition, Topic
 from kohort.testing import KohortServer
 
@@ -121,6 +121,13 @@ def test_a_server_without_room_for_a_connection(monkeypatch: pytest.MonkeyPatch)
         ran = health("-b", f"127.0.0.1:{full.getsockname()[1]}", code=3)
     assert "takes connections and does not answer" in ran.err
     assert "max.connections" in ran.err
+
+
+def test_a_listener_on_all_addresses_is_asked_on_loopback() -> None:
+    for value in (":1", "*:1", "0.0.0.0:1", "127.0.0.1:1"):
+        assert _address(value) == "127.0.0.1:1"
+    assert _address("[::]:1") == _address("[::1]:1") == "[::1]:1"
+    assert _address("a:1") == "a:1"
 
 
 def test_another_server_is_no_health(server: KohortServer) -> None:

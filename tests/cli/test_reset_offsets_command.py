@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -122,13 +123,13 @@ def test_it_is_done_and_undone(reset: Any, kohort: Kohort, group: str, bootstrap
     assert offsets(bootstrap, group) == {0: Committed(2), 1: Committed(0)}
     done, undo, new = ran.out.splitlines()[-3:]
     assert done == f"set 2 offsets of group {group}"
-    assert undo == f"to undo: kohort groups reset-offsets {group} --from-file '{backup}' --execute"
+    assert undo == f"to undo: kohort groups import '{backup}' --execute"
     assert (
         new == f"{group}[1] had no offset before; to undo that: kohort groups delete-offsets {group} --topic {group}:1"
     )
     assert "exists; name a new file" in reset("--to-latest", "--all-topics", "--backup", str(backup), code=2).err
-    reset("--from-file", str(backup), "--execute", "--yes")
-    assert offsets(bootstrap, group) == {0: Committed(7), 1: Committed(0)}
+    kohort(*shlex.split(undo)[3:], "--yes")
+    assert offsets(bootstrap, group) == {0: Committed(7, -1, "mark"), 1: Committed(0)}
 
 
 def test_it_asks_on_a_terminal_and_nowhere_else(reset: Any, group: str, bootstrap: str, tmp_path: Path) -> None:
@@ -245,6 +246,9 @@ def test_offsets_of_deleted_topics_are_left_out(capsys: pytest.CaptureFixture[st
         ("T,0,-1", "line 1 is not topic,partition,offset"),
         ("T,0,1\nT,0,2", "is there twice"),
         ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("T,0," + "0" * 140_000, "field larger than"),
+        ('[{"group": "\\ud800", "offsets": []}]', "has no UTF-8 form"),
         ('[{"group": "T"}]', "entry 0 is not"),
         ('[{"group": "T", "offsets": [{"topic": "T", "partition": 0}]}]', "offset 0 of group T has no valid topic"),
         ('[{"group": "T", "offsets": [{"topic": "T", "partition": 0, "offset": true}]}]', "no valid topic"),

@@ -59,7 +59,7 @@ def cluster(servers: str) -> Iterator[Cluster]:
 def name(cluster: Cluster) -> str:
     """A topic of two partitions with 5 records, a second apart, in partition 0, and a group that has read three."""
     name = f"acting-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name, 2)
+    cluster.create_topic(name, 2, configs={"retention.ms": "-1"})
     cluster.produce(name, 0, [NewRecord(b"k", b"%d" % n, START_MS + 1000 * n) for n in range(5)])
     cluster.commit(name, {(name, 0): 3})
     return name

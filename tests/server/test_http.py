@@ -6,8 +6,9 @@ import asyncio
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,15 @@ def test_garbage_is_refused() -> None:
     assert 0 < read < len(good)
 
 
+@pytest.mark.parametrize("value", [b" " * 1_500, b"\t" * 1_500, b" a" * 750])
+def test_a_header_takes_no_longer_than_it_is_long(value: bytes) -> None:
+    began = time.thread_time()
+    for end in (b"", b"\0", b"\xff"):
+        with suppress(Refused):
+            read_request(b"GET / HTTP/1.1\r\nHost: localhost\r\nX:" + value + end, frozenset(("localhost",)))
+    assert time.thread_time() - began < 0.5
+
+
 def test_a_long_header_is_refused(address: str) -> None:
     with connected(address) as connection:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * HEAD_BYTES)
@@ -135,6 +145,17 @@ def test_a_request_has_a_limited_time(address: str, monkeypatch: pytest.MonkeyPa
         assert said(connection) == b""
 
 
+def unread(address: str) -> socket.socket:
+    """A connection that has asked for /metrics, and has little room for the answer."""
+    connection = socket.socket()
+    connection.settimeout(10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    host, _, port = address.rpartition(":")
+    connection.connect((host, int(port)))
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return connection
+
+
 def test_an_answer_that_nobody_reads_is_not_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client gets what fits into the sockets; then the time is over."""
     monkeypatch.setattr(connections, "SEND_S", 0.5)
@@ -154,17 +175,18 @@ def test_an_answer_that_nobody_reads_is_not_in_memory(monkeypatch: pytest.Monkey
     with KohortServer(http_listener="127.0.0.1:0", metrics_max_series=100_000) as server:
         server.create_topic("wide", 4_000)
         server.create_topic("wider", 4_000)
-        with socket.socket() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            host, _, port = server.http_address.rpartition(":")
-            connection.connect((host, int(port)))
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with unread(server.http_address) as connection:
             assert connection.recv(12) == b"HTTP/1.1 200"
             largest = 0
             while not over.is_set():
                 largest = max(largest, kept[0].get_write_buffer_size())
                 over.wait(0.01)
         assert 0 < largest <= 3 * connections.PIECE_BYTES
+        monkeypatch.undo()
+        with ExitStack() as stack:
+            waiting = [stack.enter_context(unread(server.http_address)) for _ in range(MOST)]
+            assert all(connection.recv(12) == b"HTTP/1.1 200" for connection in waiting)
+            assert ask(server.http_address, "/livez")[0] == 200, "one that is not read makes room"
         status, _, text = ask(server.http_address)
         assert status == 200
         assert len(text) > 3_000_000
@@ -214,6 +236,7 @@ def test_a_commit_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(health, "LONGEST_TURN_S", 0.01)
         assert (await loop.run_in_executor(None, ask, address, "/livez"))[0] == 503
         assert (await loop.run_in_executor(None, ask, address, "/readyz"))[0] == 503
+        monkeypatch.setattr(connections, "MAKE_S", 10.0)
         storage.may_commit.set()
         await moved
         assert (await loop.run_in_executor(None, ask, address, "/metrics"))[0] == 200

@@ -202,7 +202,8 @@ class GroupShards:
             (index, group_id) for index, shard in enumerate(self.shards) for group_id in shard.hard.groups_of(names)
         ]
         searched = sum(len(self.shards[index].hard.offsets.get(group_id, ())) for index, group_id in holders)
-        if searched > SEARCHED:
+        deleted = sum(shard.hard.count_of(names) for shard in self.shards)
+        if searched > SEARCHED or deleted > DELETED:
             self._deletions.append((frozenset(names), self._delete_in_pieces(names, holders)))
         else:
             for index in dict.fromkeys(index for index, _ in holders):
@@ -229,21 +230,23 @@ class GroupShards:
 
     def _delete_in_pieces(self, names: tuple[str, ...], holders: list[tuple[int, str]]) -> Generator[bool, None, None]:
         gone = frozenset(names)
+        searched = deleted = 0
         for index, group_id in holders:
             found: list[tuple[str, int]] = []
             total, topics = 0, set()
-            for at, place in enumerate(self.shards[index].hard.places(group_id), 1):
+            for place in self.shards[index].hard.places(group_id):
+                searched += 1
                 if place[0] in gone:
+                    deleted += 1
+                    total += 1
                     found.append(place)
                     topics.add(place[0])
-                if len(found) == DELETED or at % SEARCHED == 0:
+                if deleted == DELETED or searched == SEARCHED:
                     self.machines.ask(index, TopicOffsetsDeleted(group_id, tuple(found), (), 0))
-                    total += len(found)
                     found = []
+                    searched = deleted = 0
                     yield True
-            total += len(found)
             self.machines.ask(index, TopicOffsetsDeleted(group_id, tuple(found), tuple(sorted(topics)), total))
-            yield True
 
     @property
     def know_topics(self) -> bool:

@@ -45,9 +45,11 @@ def _address(value: str | None) -> str | None:
     try:
         if not re.fullmatch(r"(?:[^:\[\]]*|\[.*\]):\d+", value):
             raise ValueError
-        [(host, port)] = parse_addresses(re.sub(r"^(?:\*|0\.0\.0\.0|\[::\])?:", "127.0.0.1:", value))
+        [(host, port)] = parse_addresses(re.sub(r"^(?:\*|0\.0\.0\.0)?:", "127.0.0.1:", value))
     except ValueError:
         raise typer.BadParameter(f"{value!r} is not HOST:PORT") from None
+    if host == "::":  # a listener there has no IPv4
+        host = "::1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -72,6 +72,10 @@ class HardState:
         """The groups with a committed or a pending offset of these topics."""
         return list(dict.fromkeys([*self.by_topic.of(topics), *self.pending.by_topic.of(topics)]))
 
+    def count_of(self, topics: Collection[str]) -> int:
+        """How many offsets these topics have; what is committed and pending too counts twice."""
+        return self.by_topic.count(topics) + self.pending.by_topic.count(topics)
+
     def places(self, group: str) -> list[Place]:
         """The partitions with a committed or a pending offset."""
         return list(dict.fromkeys([*self.offsets.get(group, ()), *self.pending.places(group)]))

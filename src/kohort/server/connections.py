@@ -175,7 +175,8 @@ class Connections:
     def _close_excess(self) -> None:
         """More than max.connections are open, because it was lowered: close those that are silent for longest.
         Source: Processor.closeExcessConnections."""
-        opened = self.at_door + self._arriving + sum(not connection.closing for connection in self._open.values())
+        # One that is opening just now is still among those that arrive: they do not count here.
+        opened = self.at_door + sum(not connection.closing for connection in self._open.values())
         most = {broker_id: self._config_of(broker_id).max_connections for broker_id in self._broker_ids}
         if opened <= min(most.values()):
             return

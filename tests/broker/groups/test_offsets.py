@@ -270,6 +270,21 @@ def test_many_offsets_go_with_their_topic_in_pieces(many: Connection) -> None:
 
 
 @pytest.mark.pure
+def test_a_piece_is_as_large_as_it_may_be_and_no_larger(many: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether much is searched or not, and over several groups."""
+    wire, seen = many.wire, []
+    monkeypatch.setattr(group_shards, "SEARCHED", 1_000)
+    monkeypatch.setattr(group_shards, "DELETED", 4)
+    state = wire.broker.state
+    state.delete_topics([state.catalog.topics["many"]])
+    while state.groups.deletes_offsets:
+        before = left_of(wire, "many")
+        state.groups.delete_offsets()
+        seen.append(before - left_of(wire, "many"))
+    assert seen == [4, 4, 1]
+
+
+@pytest.mark.pure
 def test_the_answer_to_a_deletion_waits_for_the_offsets(many: Connection) -> None:
     begin_deletion(many)
     for _ in range(20):
@@ -362,6 +377,22 @@ def test_many_offsets_expire_in_pieces(large: Connection) -> None:
     wire.advance(2 * wire.config.offsets_retention_check_interval_ms)
     assert {before - after for before, after in pairwise([MANY, *seen])} == {0, 1, 2}
     assert seen[-1] == 0
+
+
+@pytest.mark.pure
+def test_the_pieces_look_at_each_expired_offset_about_once(large: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, expiry = large.wire, offsets._expiry
+    wire.advance(7 * 86_400_000 - 1)
+    looks = []
+
+    def counted(*arguments: Any) -> int:
+        looks.append(arguments)
+        return expiry(*arguments)
+
+    monkeypatch.setattr(offsets, "_expiry", counted)
+    wire.advance(2 * wire.config.offsets_retention_check_interval_ms)
+    assert left_of(wire, "many") == 0
+    assert MANY <= len(looks) < 2 * MANY
 
 
 def test_offsets_are_deleted_one_by_one(client: Connection) -> None:

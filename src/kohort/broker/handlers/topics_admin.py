@@ -7,7 +7,7 @@ wherever Kafka has the same check.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -53,7 +53,7 @@ MAX_CREATED_TOPICS = 500
 MAX_CREATED_PARTITIONS = 5_000
 """Limits of one request. Kafka allows 10,000 partitions (ReplicationControlManager)."""
 DELETED_TOPICS = 20
-"""Topics that are deleted in one step."""
+"""Topics that are deleted in one step, if they have no more than LOGS_A_TURN partitions together."""
 
 
 @in_steps
@@ -257,16 +257,32 @@ def delete_topics(
     times = Counter((yield from rows(asked, partial(_name_of, state))))
     mutations = mutations_of(state, context, STRICT_DELETES)
     results: list[DeletableTopicResult] = []
-    for first in range(0, len(asked), DELETED_TOPICS):
+    for part in _parts(state, asked):
         if results:
-            yield DELETED_TOPICS * ROW_BYTES
-        made = _deleted(state, asked[first : first + DELETED_TOPICS], times, mutations)
+            yield len(part) * ROW_BYTES
+        made = _deleted(state, part, times, mutations)
         results += made
         gone = [result.name for result in made if not result.error_code and result.name is not None]
         while state.groups.deletes_offsets_of(gone):
             yield 0
             state.groups.delete_offsets()
     return DeleteTopicsResponse(responses=tuple(results))
+
+
+def _parts(state: BrokerState, asked: Sequence[DeleteTopicState]) -> Iterator[list[DeleteTopicState]]:
+    """Those that are deleted in one step."""
+    part: list[DeleteTopicState] = []
+    logs = 0
+    for wanted in asked:
+        topic = _named(state, wanted)
+        size = len(topic.partitions) if topic is not None else 0
+        if part and (len(part) == DELETED_TOPICS or logs + size > LOGS_A_TURN):
+            yield part
+            part, logs = [], 0
+        part.append(wanted)
+        logs += size
+    if part:
+        yield part
 
 
 def _deleted(
@@ -345,9 +361,10 @@ def _grow(
     state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created
 ) -> Generator[int, None, None]:
     topic, additional = _growth(state, wanted)
+    # First of all: a request may want two billion.
     _check_room(state, additional)
     created.add(additional)
-    added = _added(state, topic, wanted)
+    added = _added(state, topic, wanted, additional)
     if validate_only:
         return
     if additional <= LOGS_A_TURN:
@@ -365,16 +382,16 @@ def _grow(
             _check_room(state, missing)
             state.topics.create_spare_logs(topic_id, first, wanted.count - first)
             yield 0
-        topic, _ = _growth(state, wanted)
+        topic, additional = _growth(state, wanted)
         if topic.topic_id != topic_id:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        state.topics.change(topic, assignments=topic.partitions + _added(state, topic, wanted))
+        state.topics.change(topic, assignments=topic.partitions + _added(state, topic, wanted, additional))
     finally:
         state.topics.end_growth(topic_id)
 
 
 def _growth(state: BrokerState, wanted: CreatePartitionsTopic) -> tuple[Topic, int]:
-    """The topic, and how many partitions it gets."""
+    """The topic, and the number of partitions that it gets."""
     topic = state.topic(wanted.name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -393,13 +410,13 @@ def _growth(state: BrokerState, wanted: CreatePartitionsTopic) -> tuple[Topic, i
     return topic, additional
 
 
-def _added(state: BrokerState, topic: Topic, wanted: CreatePartitionsTopic) -> tuple[PartitionAssignment, ...]:
-    present = len(topic.partitions)
-    additional = wanted.count - present
+def _added(
+    state: BrokerState, topic: Topic, wanted: CreatePartitionsTopic, additional: int
+) -> tuple[PartitionAssignment, ...]:
     factor = len(topic.partitions[0].replicas)
     _check_factor(state, factor)  # the topic may have been created when there were more brokers
     if wanted.assignments is None:
-        return state.topics.place(additional, factor, present)
+        return state.topics.place(additional, factor, len(topic.partitions))
     if len(wanted.assignments) != additional:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

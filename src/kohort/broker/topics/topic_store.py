@@ -263,7 +263,13 @@ class TopicStore:
         return sum(self.spare_count(topic_id) for topic_id in self._growing)
 
     def create_spare_logs(self, topic_id: bytes, first: int, count: int) -> None:
-        """Create some logs, so that there are `count` of them from partition `first` on, after several calls."""
+        """Create some logs, so that there are `count` of them from partition `first` on, after several calls.
+
+        As long as there are unused ones, some of these are deleted instead: they count for no limit, and must not pile
+        up."""
+        if self.deletes_logs:
+            self.delete_spare_logs()
+            return
         if topic_id not in self.catalog.spare_logs:
             self.decide(spare_logs_record(topic_id, first))
         spare = self.spare.setdefault(topic_id, [])

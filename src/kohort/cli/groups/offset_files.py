@@ -79,7 +79,7 @@ def read_offsets(flag: str, file: Path) -> GroupOffsets:
         raise typer.BadParameter(f"cannot read {file}: {why}", param_hint=[flag]) from None
     try:
         found = _of_json(text) if text.lstrip()[:1] in ("[", "{") else _of_csv(text)
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint=[flag]) from None
     if not found:
         raise typer.BadParameter(f"{file} has no offsets", param_hint=[flag])
@@ -89,7 +89,7 @@ def read_offsets(flag: str, file: Path) -> GroupOffsets:
 def _of_json(text: str) -> GroupOffsets:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from None
     found: GroupOffsets = {}
     for number, entry in enumerate([document] if isinstance(document, dict) else document):
@@ -134,8 +134,18 @@ def _of_csv(text: str) -> GroupOffsets:
 
 
 def _add(found: GroupOffsets, group_id: str | None, rows: Iterable[tuple[TopicPartition, Committed]]) -> None:
+    _check_text(group_id or "")
     offsets = found.setdefault(group_id, {})
     for place, committed in rows:
+        _check_text(place[0] + committed.metadata)
         if place in offsets:
             raise ValueError(f"{place[0]}-{place[1]} is there twice")
         offsets[place] = committed
+
+
+def _check_text(text: str) -> None:
+    """Raises ValueError for half a character: JSON can write it, and the protocol cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} has no UTF-8 form") from None

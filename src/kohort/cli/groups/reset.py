@@ -55,9 +55,12 @@ from kohort.cli.places import (
 )
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
+from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
 
 UNCHANGED = "nothing was changed"
+COMMITTED = 1_000
+"""Offsets of one request. kohort takes up to 10,000, and Kafka as many as fit into message.max.bytes."""
 
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")]
@@ -167,7 +170,7 @@ def reset_offsets(
         print_document(document | {"left_out": [{"topic": name, "partition": index} for name, index in lost]}, output)
     elif execute:
         file = None if backup is None else shlex.quote(str(backup))
-        undo = f"kohort groups reset-offsets {shlex.quote(group)} --from-file {file} --execute" if file else None
+        undo = f"kohort groups import {file} --execute" if file else None  # it keeps the metadata of the old offsets
         show([Line(set_words(group, moves)), *undo_lines(group, moves, undo)])
     else:
         show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
@@ -176,7 +179,9 @@ def reset_offsets(
 def commit(
     cluster: Cluster, planned: Mapping[str, list[Move]], old: Mapping[str, Offsets], backup: Path | None
 ) -> None:
-    """Commit the moves of each group, after a backup. Fails before that if a group has changed since it was read."""
+    """Commit the moves of each group, after a backup. Fails before that if a group has changed since it was read.
+
+    A group, or a partition, may be refused when others are done already."""
     for group_id, moves in planned.items():
         now, why = offsets_to_change(cluster, group_id, new=True)
         if why is None and any(now.get(move.place) != move.old for move in moves):
@@ -189,8 +194,15 @@ def commit(
             for group_id, moves in planned.items()
         }
         write_backup(backup, kept)
-    for group_id, moves in planned.items():
-        cluster.commit(group_id, {move.place: move.new for move in moves})
+    try:
+        for group_id, moves in planned.items():
+            for first in range(0, len(moves), COMMITTED):
+                cluster.commit(group_id, {move.place: move.new for move in moves[first : first + COMMITTED]})
+    except KafkaError:
+        if sum(map(len, planned.values())) > 1:
+            where = "" if backup is None else f"; the old ones are in {backup}"
+            complain(f"some of the offsets may be set already{where}")
+        raise
 
 
 def _moment(to: Destination) -> tuple[int, str]:

@@ -121,6 +121,8 @@ def _named(file: Path) -> dict[str, Offsets]:
     if None in found:
         hint = f"use kohort groups reset-offsets GROUP --from-file {file}"
         raise typer.BadParameter(f"{file} has lines without a group; {hint}", param_hint=["FILE"])
+    if not any(wanted.values()):
+        raise typer.BadParameter(f"{file} has no offsets", param_hint=["FILE"])
     return wanted
 
 

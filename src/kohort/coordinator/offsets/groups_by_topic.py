@@ -25,5 +25,9 @@ class GroupsByTopic:
             if not groups:
                 del self.counts[topic]
 
+    def count(self, topics: Iterable[str]) -> int:
+        """Their partitions with an offset, of all groups."""
+        return sum(sum(self.counts.get(topic, {}).values()) for topic in topics)
+
     def of(self, topics: Iterable[str]) -> list[str]:
         return list(dict.fromkeys(group for topic in topics for group in self.counts.get(topic, ())))

@@ -5,7 +5,8 @@ Offsets are hard state only: a commit is a record, and a fetch reads the result 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 
 from kohort.config import LONG_MAX, Config
 from kohort.coordinator.classic.checks import LONGEST_NAME, Repeats, check_member
@@ -384,22 +385,23 @@ class Offsets:
             group = self._running.groups.get(group_id)
             offsets = self._hard.offsets.get(group_id, {})
             consumers = self._hard.consumers.groups.get(group_id)
+            found: Iterable[Place]
             if consumers is not None and consumers.has_pending:
-                expired = []
+                found = ()
             elif consumers is not None and consumers.members:
                 subscribed = consumers.subscribed_topics
-                expired = [
+                found = (
                     place
                     for place, value in offsets.items()
                     if place[0] not in subscribed and now >= _expiry(value, None, retention)
-                ]
+                )
             else:
-                expired = _expired(offsets, group, retention, now)
+                found = _expired(offsets, group, retention, now)
             pending = self._hard.pending.places(group_id)
-            expired = [place for place in expired if place not in pending]
-            if len(expired) > left:
-                self.expires_more = True
-                expired = expired[:left]
+            # No further than needed: otherwise each of many pieces looks at all that is left.
+            expired = list(islice((place for place in found if place not in pending), left + 1))
+            self.expires_more = len(expired) > left
+            expired = expired[:left]
             left -= len(expired)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
@@ -408,6 +410,8 @@ class Offsets:
             is_used = is_joined or pending or len(expired) < len(offsets)
             if group is not None and group.phase is Phase.EMPTY and not is_used:
                 self._running.delete(group, "it has no members and no offsets")
+            if self.expires_more:
+                break
         if self._deviations.numbers_go_on:
             self._forget_former_groups()
 
@@ -454,19 +458,17 @@ def _fetched(index: int, value: OffsetCommitValue | None, topic_id: bytes) -> Of
 
 def _expired(
     offsets: dict[Place, OffsetCommitValue], group: Group | None, retention: Millis, now: Millis
-) -> list[Place]:
+) -> Iterator[Place]:
     if not offsets:
-        return []
+        return
     subscribed: set[str] | None = None
     if group is not None and group.phase is not Phase.EMPTY:
         subscribed = subscribed_topics(group) if group.phase is Phase.STABLE else None
         if subscribed is None:
-            return []
-    return [
-        place
-        for place, value in offsets.items()
-        if now >= _expiry(value, group, retention) and (subscribed is None or place[0] not in subscribed)
-    ]
+            return
+    for place, value in offsets.items():
+        if now >= _expiry(value, group, retention) and (subscribed is None or place[0] not in subscribed):
+            yield place
 
 
 def _expiry(value: OffsetCommitValue, group: Group | None, retention: Millis) -> Millis:

@@ -59,6 +59,11 @@ class HttpConnection:
         self._may_write = asyncio.Event()
         self._may_write.set()
 
+    @property
+    def is_unread(self) -> bool:
+        """The rest of the answer waits for the client."""
+        return not self._may_write.is_set()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=PIECE_BYTES)

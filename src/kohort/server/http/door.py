@@ -1,7 +1,7 @@
 """The HTTP listener's connections: at most MOST of them, each with one request.
 
-At the limit, the connection that has waited longest for the rest of its request makes room: a client that opens
-connections and says nothing keeps nobody out.
+At the limit, the oldest connection that waits for the rest of its request makes room, or else the oldest whose client
+does not read: clients that say nothing, or read nothing, keep nobody out.
 """
 
 from __future__ import annotations
@@ -62,11 +62,13 @@ class HttpDoor:
 
     def _opened(self, connection: HttpConnection) -> bool:
         if len(self._open) >= MOST:
-            silent = next((other for other in self._open if other.is_reading), None)
-            if silent is None:
+            idle = [other for other in self._open if other.is_reading] or [
+                other for other in self._open if other.is_unread
+            ]
+            if not idle:
                 return False
-            self._closed(silent)
-            silent.abort()
+            self._closed(idle[0])
+            idle[0].abort()
         self._open[connection] = None
         return True
 

@@ -1,7 +1,8 @@
 """One scrape at a time. Whoever asks while it runs gets the same answer, so many that ask cost one scrape.
 
-A scrape begins no sooner than REST times its predecessor's duration after that has ended: a client that asks again and
-again takes a quarter of the event loop's time at most.
+A scrape begins no sooner than REST times its predecessor's duration after that has ended, or LONGEST_REST_S if that is
+shorter. So a client that asks again and again takes a quarter of the event loop's time; more, if a scrape takes longer
+than a third of LONGEST_REST_S.
 """
 
 from __future__ import annotations
