@@ -130,7 +130,7 @@ def test_alter_a_topic(kohort: Run, cluster: Cluster, name: str) -> None:
     changed = kohort("topics", "alter", name, *arguments, "-o", "json")
     assert changed["partitions"] == {"old": 2, "new": 3}
     assert changed["configs"] == {
-        "retention.ms": {"old": "604800000", "new": "7"},
+        "retention.ms": {"old": "-1", "new": "7"},
         "cleanup.policy": {"old": "delete", "new": None},
     }
     until(lambda: len(cluster.topics([name])[name].partitions) == 3, "the third partition")
