@@ -17,5 +17,7 @@ LIKE_KOHORT = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "log.retention.ms": "-1",
 }
-"""Kafka's settings: those that kohort has in the tests, by default or by choice."""
+"""Kafka's settings: those that kohort has in the tests, by default or by choice. Nothing is deleted by its age: many
+records of tests are of 1970, and Kafka looks for old ones 30 seconds after its start; kohort, after five minutes."""
