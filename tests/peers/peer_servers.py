@@ -38,6 +38,7 @@ OF_KAFKA = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "log.retention.ms": "-1",  # records are of 1970
 }
 
 

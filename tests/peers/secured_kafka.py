@@ -69,6 +69,7 @@ def _settings(folder: Path) -> dict[str, str]:
     return {
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "1",
+        "log.retention.ms": "-1",  # records are of 1970
         "listener.security.protocol.map": protocols,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": own,
