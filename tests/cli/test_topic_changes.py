@@ -126,6 +126,7 @@ def test_records_before_a_time_are_deleted(kohort: Kohort, topic: str, bootstrap
         ("T --before 1 --before-time 2023-01-01 -y", 2, "choose one of --before and --before-time"),
         ("T --before soon -y", 2, "'soon' is no offset and not 'end'"),
         ("T --before-time soon -y", 2, "'soon' is no time"),
+        ("T --before-time 9026-11-21T12:00Z -y", 2, "is in the future; to delete all records: --before end"),
         ("T: --before 1 -y", 2, "is not TOPIC or TOPIC:0,2-5"),
     ],
 )

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import java_libraries
 import pytest
+from command_runner import Run, runner
 from group import until
 from group_member import GroupMember
 from kafka_peer import EVERYWHERE
 from run_java import java
-from typer.testing import CliRunner
 
-from kohort.cli.commands import app
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
-Run = Callable[..., Any]
 START_MS = 1_700_000_000_000
 
 
@@ -39,14 +36,7 @@ def servers(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def kohort(servers: str) -> Run:
-    """Run a command; `-o json` returns the document, all else the printed text."""
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        result = CliRunner().invoke(app, arguments, env={"KOHORT_BOOTSTRAP_SERVER": servers})
-        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
-        return json.loads(result.stdout) if "json" in arguments else result.output
-
-    return run
+    return runner(servers)
 
 
 @pytest.fixture

@@ -3,28 +3,23 @@ with one whose transaction hangs."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import java_libraries
 import pytest
 from bench import _kafka
+from command_runner import Run, runner
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from group import until
 from hanging_transaction import WITHOUT_VERIFICATION, leave_hanging
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
 from run_java import java
-from typer.testing import CliRunner
 
-from kohort.cli.commands import app
 from kohort.client.cluster import Cluster
 from kohort.client.records import records
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
-
-Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module", params=EVERYWHERE)
@@ -41,14 +36,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def kohort(servers: str) -> Run:
-    """Run a command; `-o json` returns the document, all else the printed text."""
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        result = CliRunner().invoke(app, arguments, env={"KOHORT_BOOTSTRAP_SERVER": servers})
-        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
-        return json.loads(result.stdout) if "json" in arguments else result.output
-
-    return run
+    return runner(servers)
 
 
 @pytest.fixture

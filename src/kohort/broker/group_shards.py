@@ -59,7 +59,7 @@ LOGGED = frozenset(
 )
 """Entries of the journal that are lines in the server's log."""
 SEARCHED, DELETED = 10_000, 200
-"""Offsets that a piece of a deletion looks at, and deletes, at most: some three milliseconds."""
+"""How many offsets one piece of a deletion may search, and delete. A piece takes about three milliseconds."""
 CACHED_GROUP_ID = 250
 """Characters of a group id whose shard is cached: a request can carry ids of a megabyte."""
 
@@ -211,7 +211,7 @@ class GroupShards:
 
     @property
     def deletes_offsets(self) -> bool:
-        """Offsets of deleted topics are left."""
+        """Some offsets of deleted topics are not deleted yet."""
         return bool(self._deletions)
 
     def deletes_offsets_of(self, names: Collection[str]) -> bool:

@@ -262,7 +262,7 @@ class Server:
 
     @property
     def http_address(self) -> Address | None:
-        """Where /metrics, /livez and /readyz are; None without them."""
+        """The address of /metrics, /livez and /readyz; None if the server has no HTTP listener."""
         return None if self._http is None else self._http.door.address
 
     @property

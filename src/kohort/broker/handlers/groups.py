@@ -138,7 +138,7 @@ def delete_groups(
             held = list(state.shards[shard].hard.offsets.get(group_id, {}).items())[DELETED:]
             response = ask_shard(state, shard, DeleteGroupsRequest(groups_names=(group_id,)), context)
             results.extend(response.results)
-            # The group is deleted now. The rest of its offsets takes long; what others commit meanwhile stays.
+            # The group is deleted. Its other offsets follow in later steps; what is committed meanwhile stays.
             for first in range(0, 0 if response.results[0].error_code else len(held), DELETED):
                 yield 0
                 state.ask(shard, GroupOffsetsDeleted(group_id, tuple(held[first : first + DELETED])))

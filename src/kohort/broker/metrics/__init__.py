@@ -1,4 +1,4 @@
-"""What /metrics says: numbers that exist anyway are read when they are asked for, between turns, in pieces.
+"""What /metrics says. A scrape reads numbers that the broker has anyway, in pieces, between the turns.
 
 families    the table of all series: name, kind, labels, meaning
 samples     the lines of one scrape, up to the limit of series; the two text formats

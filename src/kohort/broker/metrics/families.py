@@ -110,7 +110,7 @@ UNDER_REPLICATED_COUNT = _gauge(
 )
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 ACTIVE_CONTROLLERS = _gauge(f"{_CONTROLLER}activecontrollercount", "1: this process is the controller")
-TOPIC_COUNT = _gauge(f"{_CONTROLLER}globaltopiccount", "Topics of the cluster")
+TOPIC_COUNT = _gauge(f"{_CONTROLLER}globaltopiccount", "Number of topics in the cluster")
 GLOBAL_PARTITIONS = _gauge(f"{_CONTROLLER}globalpartitioncount", "Partitions of the cluster")
 OFFLINE_PARTITIONS = _gauge(f"{_CONTROLLER}offlinepartitionscount", "Partitions whose leader is away")
 _GROUPS = "kafka_coordinator_group_groupmetadatamanager_"

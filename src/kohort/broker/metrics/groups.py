@@ -32,7 +32,7 @@ STEP_READ = 1_000
 STEP_AGES = 300
 """Partitions whose lag in seconds is found in one step, if no batch has to be looked up."""
 LOOKUP_WORK = 6
-"""A look at a batch counts for so many partitions."""
+"""To read one batch of the log counts as much work as so many partitions."""
 STEP_ROWS = 300
 """Partitions whose lines are made in one step."""
 PARTITION, TOPIC = "partition", "topic"

@@ -298,7 +298,7 @@ class TopicStore:
             self.decide(spare_logs_record(topic_id, None))
 
     def resume_spare_logs(self, infos: Iterable[LogInfo]) -> None:
-        """Those that a stop has left, in order."""
+        """Take over the spare logs that the last process has left, in their order."""
         settings = resolve({}, self.catalog.config)
         self.spare = {topic_id: [] for topic_id in self.catalog.spare_logs}
         for info in infos:

@@ -6,6 +6,7 @@ that arrive later stay.
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -47,6 +48,9 @@ def delete_records(
         raise typer.BadParameter("choose one of --before and --before-time")
     offset = _offset(before) if before is not None else None
     moment = instant_of("--before-time", before_time) if before_time is not None else None
+    if moment is not None and moment[0] > time.time() * 1000:
+        everything = f"to delete all records: --before {END}"
+        raise typer.BadParameter(f"{moment[1]} is in the future; {everything}", param_hint=["--before-time"])
     with connected(where) as cluster:
         places = partitions_in(cluster, scope, UNDELETED)
         starts, ends = cluster.offsets(places, "earliest"), cluster.offsets(places, "latest")

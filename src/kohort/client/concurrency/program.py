@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from kohort.client.errors import Misuse
@@ -33,7 +33,7 @@ def run_program(main: Coroutine[Any, Any, T]) -> T | None:
             terminated = True
             running.cancel()
 
-        with suppress(NotImplementedError):  # an event loop of Windows has no signal handlers
+        if sys.platform != "win32":  # its event loops have no signal handlers
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
         try:
             return await running
