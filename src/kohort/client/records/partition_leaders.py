@@ -11,9 +11,10 @@ every broker for the data that it has now; only if no broker has any, a second r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
 from kohort.client.errors import ConnectionFailed, KafkaError, ServerError, TimedOut, error_code, server_error
 from kohort.client.metadata import TopicPartition
@@ -119,7 +120,6 @@ def list_offsets(
     router: Router, wanted: Mapping[TopicPartition, int], read_committed: bool
 ) -> dict[TopicPartition, int]:
     """The offset for each partition's timestamp (milliseconds, EARLIEST, LATEST, MAX_TIMESTAMP), -1 for none."""
-    found: dict[TopicPartition, int] = {}
 
     def request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
         return ListOffsetsRequest(
@@ -140,18 +140,7 @@ def list_offsets(
     def rows(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
         return (((topic.name, row.partition_index), row) for topic in answer.topics for row in topic.partitions)
 
-    def attempt() -> None:
-        rest = [partition for partition in wanted if partition not in found]
-        answered, failed = ask_leaders(router, rest, "ListOffsets", request, ListOffsetsResponse, rows)
-        for partition, row in answered.items():
-            if row.error_code:
-                failed[partition] = _failure("ListOffsets", partition, row.error_code)
-            else:
-                found[partition] = row.offset
-        raise_worst(router, failed)
-
-    router.retrying(attempt)
-    return found
+    return _from_leaders(router, wanted, "ListOffsets", request, ListOffsetsResponse, rows, attrgetter("offset"))
 
 
 def produce(router: Router, batches: Mapping[TopicPartition, bytes], acks: int) -> dict[TopicPartition, int]:
@@ -197,7 +186,6 @@ def produce(router: Router, batches: Mapping[TopicPartition, bytes], acks: int) 
 
 def delete_records(router: Router, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Where each partition begins after its records before an offset (-1: the end) are deleted."""
-    starts: dict[TopicPartition, int] = {}
 
     def request(partitions: Sequence[TopicPartition]) -> DeleteRecordsRequest:
         return DeleteRecordsRequest(
@@ -216,18 +204,34 @@ def delete_records(router: Router, before: Mapping[TopicPartition, int]) -> dict
     def rows(answer: DeleteRecordsResponse) -> Iterator[tuple[TopicPartition, DeleteRecordsPartitionResult]]:
         return (((topic.name, row.partition_index), row) for topic in answer.topics for row in topic.partitions)
 
+    low_watermark = attrgetter("low_watermark")
+    return _from_leaders(router, before, "DeleteRecords", request, DeleteRecordsResponse, rows, low_watermark)
+
+
+def _from_leaders(
+    router: Router,
+    partitions: Collection[TopicPartition],
+    what: str,
+    request: Callable[[Sequence[TopicPartition]], object],
+    response_class: type[Response],
+    rows: Callable[[Response], Iterable[tuple[TopicPartition, Any]]],
+    value: Callable[[Any], int],
+) -> dict[TopicPartition, int]:
+    """The value of each partition's row. Partitions without one are asked for again."""
+    found: dict[TopicPartition, int] = {}
+
     def attempt() -> None:
-        rest = [partition for partition in before if partition not in starts]
-        answered, failed = ask_leaders(router, rest, "DeleteRecords", request, DeleteRecordsResponse, rows)
+        rest = [partition for partition in partitions if partition not in found]
+        answered, failed = ask_leaders(router, rest, what, request, response_class, rows)
         for partition, row in answered.items():
             if row.error_code:
-                failed[partition] = _failure("DeleteRecords", partition, row.error_code)
+                failed[partition] = _failure(what, partition, row.error_code)
             else:
-                starts[partition] = row.low_watermark
+                found[partition] = value(row)
         raise_worst(router, failed)
 
     router.retrying(attempt)
-    return starts
+    return found
 
 
 @dataclass(frozen=True, slots=True)
