@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from wire_driver import Wire, with_topic
 
+from kohort.broker.lag import lag_times
+from kohort.broker.lag.lag_times import IN_BATCH, NEVER, POINTS, SAMPLE_MS, UNKNOWN, Ages, LagTimes, Ring
 from kohort.broker.logs.partition import Partition
-from kohort.broker.metrics import lag_times
-from kohort.broker.metrics.lag_times import IN_BATCH, POINTS, UNKNOWN, LagTimes, Ring
 from kohort.coordinator.events import Record
 from kohort.storage.protocol import DamagedBatch
 
@@ -66,7 +66,6 @@ def append(wire: Wire, timestamp: int) -> None:
 
 def test_before_the_ring_the_batch_tells(wire: Wire) -> None:
     times, partition = LagTimes(wire.broker.state.storage), partition_of(wire)
-    times.begin_scrape()
     append(wire, 5_000)
     assert times.lag_ms(partition, 1, partition.end_offset, 9_000) == 0
     assert times.lag_ms(partition, 0, partition.end_offset, 9_000) == IN_BATCH
@@ -80,7 +79,6 @@ def test_before_the_ring_the_batch_tells(wire: Wire) -> None:
 
 def test_a_timestamp_in_the_future_is_no_newer_than_the_first_point(wire: Wire) -> None:
     times, partition = LagTimes(wire.broker.state.storage), partition_of(wire)
-    times.begin_scrape()
     append(wire, 99_000)
     assert times.lag_ms(partition, 0, partition.end_offset, 9_000) == IN_BATCH
     assert times.look_up(partition, 0, 11_000) == 2_000
@@ -89,9 +87,9 @@ def test_a_timestamp_in_the_future_is_no_newer_than_the_first_point(wire: Wire) 
 def test_limits(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     times, partition = LagTimes(wire.broker.state.storage), partition_of(wire)
     append(wire, 5_000)
-    assert times.look_up(partition, 0, 9_000) == UNKNOWN, "no lookups are left"
+    ages = Ages(times, lookups=1)
+    assert [ages.look_up(partition, 0, 9_000) for _ in range(2)] == [4_000, UNKNOWN]
     monkeypatch.setattr(lag_times, "MOST_RINGS", 0)
-    times.begin_scrape()
     assert times.lag_ms(partition, 0, partition.end_offset, 9_000) == IN_BATCH
     assert not times.rings
     assert times.look_up(partition, 0, 9_000) == 4_000
@@ -105,6 +103,31 @@ def test_a_partition_without_lag_loses_its_ring(wire: Wire) -> None:
     assert times.rings
     times.sample(9_001 + lag_times.FORGET_MS)
     assert not times.rings
+    assert times.due_ms == NEVER
+
+
+def test_a_record_of_this_very_turn(wire: Wire) -> None:
+    """The ring has a point of this turn from before the record."""
+    times, partition = LagTimes(wire.broker.state.storage), partition_of(wire)
+    append(wire, 5_000)
+    times.lag_ms(partition, 0, partition.end_offset, 5_000)
+    append(wire, 5_000)
+    assert times.lag_ms(partition, 1, partition.end_offset, 5_000) == 0
+
+
+def test_points_are_taken_in_pieces(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire.connect().create_topic("many", 5)
+    times = LagTimes(wire.broker.state.storage)
+    for partition in wire.partitions("many"):
+        times.lag_ms(partition, 0, 7, 1_000)
+    assert times.due_ms == 1_000 + SAMPLE_MS
+    monkeypatch.setattr(lag_times, "RINGS_A_TURN", 2)
+    due = []
+    for now in (2_000, 2_001, 2_002):
+        times.sample(now)
+        due.append(times.due_ms)
+    assert due == [2_001, 2_002, 2_000 + SAMPLE_MS], "the next round is a second after this one began"
+    assert sorted(ring.times[-1] for ring in times.rings.values()) == [2_000, 2_000, 2_001, 2_001, 2_002]
 
 
 def test_a_damaged_batch_is_unknown(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,5 +138,4 @@ def test_a_damaged_batch_is_unknown(wire: Wire, monkeypatch: pytest.MonkeyPatch)
         raise DamagedBatch("a bad checksum")
 
     monkeypatch.setattr(wire.broker.state.storage, "batches", damaged)
-    times.begin_scrape()
     assert times.look_up(partition, 0, 9_000) == UNKNOWN

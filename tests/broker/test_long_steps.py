@@ -153,6 +153,7 @@ REQUESTS: dict[str, list[Any]] = {
             )
         ),
         OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=name) for name in NAMES)),
+        OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),), with_lag=True),
     ],
     "FindCoordinator": [FindCoordinatorRequest(coordinator_keys=NAMES)],
     "JoinGroup": [

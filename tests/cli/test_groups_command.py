@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -37,10 +38,10 @@ def rows(text: str) -> list[list[str]]:
 
 def test_an_empty_group(kohort: Kohort, group: str) -> None:
     described = rows(kohort("groups", "describe", group).out)
-    assert described[0] == (
-        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
-    )
-    assert described[1] == [group, group, "0", "2", "3", "1", "-", "-", "-"]
+    numbers = ["PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-TIME"]
+    assert described[0] == ["GROUP", "TOPIC", *numbers, "CONSUMER-ID", "HOST", "CLIENT-ID"]
+    assert described[1][:6] + described[1][7:] == [group, group, "0", "2", "3", "1", "-", "-", "-"]
+    assert re.fullmatch(r"0|\d+ms|[\d.]+s|\d+m\d\ds", described[1][6]), described[1][6]
     assert " ".join(described[-1]) == f"{group}: Empty, 0 members, total lag 1"
 
 
@@ -49,7 +50,7 @@ def test_a_query_that_holds_the_group_without_being_its_member(kohort: Kohort, g
     with Cluster(bootstrap) as cluster:
         cluster.commit(group, {(group, 0): Committed(3, -1, holder.metadata())})
     first, total, held = kohort("groups", "describe", group).out.splitlines()[1:]
-    assert first.split() == [group, group, "0", "3", "3", "0", "lake", "driver-1", "kohort-spark"]
+    assert first.split() == [group, group, "0", "3", "3", "0", "0", "lake", "driver-1", "kohort-spark"]
     assert total.endswith("Empty, 0 members, total lag 0")
     assert held == f"{group}: held by Spark query lake (0f00) of nightly job on driver-1, batch 7"
     (described,) = json.loads(kohort("groups", "describe", group, "-o", "json").out)
@@ -59,8 +60,8 @@ def test_a_query_that_holds_the_group_without_being_its_member(kohort: Kohort, g
 
 def test_a_group_with_a_member(kohort: Kohort, group: str, member: GroupMember) -> None:
     described = rows(kohort("groups", "describe", group).out)
-    assert described[1][:7] == [group, group, "0", "2", "3", "1", member.member_id]
-    assert described[2][:7] == [group, group, "1", "-", "0", "-", member.member_id]
+    assert described[1][:6] + described[1][7:8] == [group, group, "0", "2", "3", "1", member.member_id]
+    assert described[2][:8] == [group, group, "1", "-", "0", "-", "-", member.member_id]
     assert described[1][-1] == "by-hand"
     assert " ".join(described[-1]) == f"{group}: Stable, 1 member, total lag 1"
 
@@ -72,7 +73,11 @@ def test_the_views(kohort: Kohort, group: str, member: GroupMember) -> None:
     heading, row = rows(kohort("groups", "describe", group, "--state").out)
     assert heading == ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
     assert row[-3:] == ["range", "Stable", "1"]
-    assert kohort("groups", "describe", group, "--offsets").out == kohort("groups", "describe", group).out
+    kohort("consume", group, "-g", f"{group}.all", "--from-beginning", "-e")
+    assert (
+        kohort("groups", "describe", f"{group}.all", "--offsets").out
+        == kohort("groups", "describe", f"{group}.all").out
+    )
 
 
 def test_json(kohort: Kohort, group: str, member: GroupMember) -> None:
@@ -82,6 +87,10 @@ def test_json(kohort: Kohort, group: str, member: GroupMember) -> None:
     first, second = described["offsets"]
     assert (first["current_offset"], first["log_end_offset"], first["lag"]) == (2, 3, 1)
     assert (second["current_offset"], second["log_end_offset"], second["lag"]) == (None, 0, None)
+    assert first["lag_ms"] >= 0
+    assert (first["last_stable_offset"], second["lag_ms"]) == (3, None)
+    assert described["max_lag_ms"] == first["lag_ms"]
+    assert described["lag_as_of_ms"] > 1_700_000_000_000
     assert first["consumer_id"] == member.member_id
     listed = json.loads(kohort("groups", "list", "-o", "json").out)
     assert [row["state"] for row in listed if row["group"] == group] == ["Stable"]
@@ -115,10 +124,12 @@ def test_a_group_with_members_does_not_lend_its_offsets(kohort: Kohort, group: s
 
 def test_lists_with_members_and_lag(kohort: Kohort, group: str, member: GroupMember) -> None:
     listed = kohort("groups", "list", "--lag").out.splitlines()
-    assert listed[0].split()[-2:] == ["MEMBERS", "LAG"]
-    assert ["1", "1"] in [line.split()[-2:] for line in listed if line.startswith(f"{group} ")]
+    assert listed[0].split()[-3:] == ["MEMBERS", "LAG", "LAG-TIME"]
+    assert ["1", "1"] in [line.split()[-3:-1] for line in listed if line.startswith(f"{group} ")]
     rows = json.loads(kohort("groups", "list", "--lag", "-o", "json").out)
-    assert [(row["members"], row["total_lag"]) for row in rows if row["group"] == group] == [(1, 1)]
+    [row] = [row for row in rows if row["group"] == group]
+    assert (row["members"], row["total_lag"]) == (1, 1)
+    assert row["max_lag_ms"] >= 0
     assert "members" not in json.loads(kohort("groups", "list", "-o", "json").out)[0]
 
 
@@ -128,7 +139,7 @@ def test_lag_without_a_committed_offset_is_unknown(kohort: Kohort, group: str, b
         listed = kohort("groups", "list", "--lag").out.splitlines()
     finally:
         member.leave()
-    assert ["1", "-"] in [line.split()[-2:] for line in listed if line.startswith(f"{group}.new ")]
+    assert ["1", "-", "-"] in [line.split()[-3:] for line in listed if line.startswith(f"{group}.new ")]
 
 
 def test_partitions_without_an_offset_are_not_in_the_total(kohort: Kohort, group: str, bootstrap: str) -> None:

@@ -52,6 +52,16 @@ def test_a_narrow_terminal_breaks_headings_and_shortens_names(width: int) -> Non
     assert ("…" in table[2]) == (width < 95)
 
 
+def test_what_can_be_spared_goes_before_a_row_becomes_a_block() -> None:
+    columns = [*LAG[:6], number("LAG-TIME"), LAG[6], Column("HOST", shrinks=True, spare=True), LAG[8]]
+    row = [*ROW[:6], "23h59m", *ROW[6:]]
+    wide, narrow = ([line for _, line in format_table(columns, [row], width)] for width in (100, 80))
+    assert "HOST" in wide[1]
+    assert wide[1].split()[-3:] == ["ID", "HOST", "ID"]
+    assert max(map(len, narrow)) <= 80
+    assert narrow[1].split() == ["TOPIC", "PARTITION", "OFFSET", "OFFSET", "LAG", "TIME", "ID", "ID"]
+
+
 @pytest.mark.parametrize("width", [40, 60, 69])
 def test_a_very_narrow_one_gets_a_block_a_row(width: int) -> None:
     table = lines(width)

@@ -198,6 +198,45 @@ def test_offsets_are_committed_from_outside_and_follow_the_group(
     cluster.commit(unique, {})
 
 
+def test_how_far_groups_are_behind(cluster: Cluster, unique: str) -> None:
+    cluster.create_topic(unique, partitions=3, configs={"retention.ms": "-1"})
+    write(cluster, unique, 0, b"a", b"b", b"c")
+    write(cluster, unique, 2, b"d")
+    cluster.commit(unique, {(unique, 0): 1, (unique, 1): 0})
+    cluster.commit(f"{unique}.b", {(unique, 0): 9})
+    first, second, none = cluster.group_lags([unique, f"{unique}.b", f"{unique}.c"], also=[(unique, 2)]).values()
+    assert [(index, one.end, one.stable_end, one.lag) for (_, index), one in first.partitions.items()] == [
+        (0, 3, 3, 2),
+        (1, 0, 0, 0),
+        (2, 1, None, None),
+    ]
+    ages = [one.lag_ms for one in first.partitions.values()]
+    assert ages[0] is not None
+    assert ages[0] > 0
+    assert ages[1:] == [0, None]
+    assert (first.total, first.worst_ms) == (2, ages[0])
+    assert first.as_of_ms is not None
+    assert (second.total, second.worst_ms) == (0, 0), "an offset beyond the end"
+    assert (none.total, none.worst_ms, len(none.partitions)) == (None, None, 1)
+
+
+def test_how_far_groups_are_behind_a_server_that_does_not_tell(unique: str) -> None:
+    with KohortServer(compatibility="kafka") as server, Cluster(server.bootstrap_servers) as cluster:
+        cluster.create_topic(unique, partitions=2)
+        cluster.create_topic(f"{unique}.other")
+        write(cluster, unique, 0, b"a", b"b")
+        cluster.commit(unique, {(unique, 0): 1, (f"{unique}.other", 0): 0})
+        cluster.commit(f"{unique}.b", {(unique, 0): 5})
+        first, second = cluster.group_lags([unique, f"{unique}.b"], also=[(unique, 1)]).values()
+        assert first.as_of_ms is None
+        assert {place: (one.end, one.lag, one.stable_end, one.lag_ms) for place, one in first.partitions.items()} == {
+            (unique, 0): (2, 1, None, None),
+            (unique, 1): (0, None, None, None),
+            (f"{unique}.other", 0): (0, 0, None, None),
+        }
+        assert (first.total, second.total) == (1, 0)
+
+
 def test_a_group_is_listed_described_and_deleted(cluster: Cluster, three_brokers: KohortServer, unique: str) -> None:
     cluster.create_topic(unique, partitions=3)
     member = GroupMember(three_brokers.bootstrap_servers, unique, {unique: (0, 2)})

@@ -32,5 +32,6 @@ shortcuts/       cached answers to repeated heartbeats and commits
 logs/            a partition's log: what may be appended, read, retained, compacted
 waits/           fetches that wait for data; deadlines of the state machines
 journal/         the journal in its topic, and in answers
+lag/             how far groups are behind, in time too
 metrics/         the numbers of /metrics, read from the state between turns
 """

@@ -16,6 +16,7 @@ from typing import Any
 
 from kohort.broker.authorization import AllowAll, Authorizer
 from kohort.broker.group_shards import GroupShards
+from kohort.broker.lag.lag_times import LagTimes
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node, NodesByListener
 from kohort.broker.quotas.entities import Entity
@@ -84,6 +85,7 @@ class BrokerState:
         self.most_answer_bytes = config.queued_max_response_bytes // 4
         """The size of the largest answer that is made in steps."""
         self.fetch_waits = FetchWaits()
+        self.lag_times = LagTimes(storage)
         self.turn = TurnBuilder(now, self.fetch_waits, config.fetch_turn_max_bytes)
         self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits)
         self.catalog = self.topics.catalog

@@ -2,7 +2,8 @@
 
 A table has plain columns, two spaces apart, for cut, sort and grep. In a pipe or file it is always whole. On a terminal
 that is too narrow it leaves out columns that repeat other output, breaks headings at a hyphen and shortens long names
-in the middle; if that is still too wide, it prints a block of lines for each row. JSON and YAML have the same fields.
+in the middle; if that is still too wide, it leaves out columns that can be spared, and then prints a block of lines for
+each row. JSON and YAML have the same fields.
 They keep their names and types over releases; releases may add fields.
 """
 
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -50,12 +52,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading; `right` for numbers, `shrinks` for names to shorten, `repeats` if a narrow terminal may omit it."""
+    """A heading; `right` for numbers, `shrinks` for names to shorten. A narrow terminal omits what `repeats`, and one
+    that is still too narrow what is `spare`."""
 
     name: str
     right: bool = False
     shrinks: bool = False
     repeats: bool = False
+    spare: bool = False
 
 
 def number(name: str) -> Column:
@@ -93,14 +97,13 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width
     headings = [[column.name] for column in columns]
     widths = _widths(headings, rows)
     if width is not None and _total(widths) > width:
-        kept = [index for index, column in enumerate(columns) if not column.repeats]
-        if len(kept) < len(columns):
-            return format_table(
-                [columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width
-            )
+        if any(column.repeats for column in columns):
+            return _format_some(columns, rows, width, [not column.repeats for column in columns])
         headings = [_broken(column.name) for column in columns]
         widths = _shrunk(columns, headings, rows, width)
         if _total(widths) > width:
+            if any(column.spare for column in columns):
+                return _format_some(columns, rows, width, [not column.spare for column in columns])
             return _blocks(columns, rows)
     height = max(len(heading) for heading in headings)
     lines = []
@@ -109,6 +112,13 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width
         lines.append((True, _line(columns, [word[level] for word in words], widths)))
     lines += [(False, _line(columns, row, widths)) for row in rows]
     return lines
+
+
+def _format_some(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, kept: Sequence[bool]
+) -> list[tuple[bool, str]]:
+    """The table without some of its columns."""
+    return format_table(list(compress(columns, kept)), [list(compress(row, kept)) for row in rows], width)
 
 
 def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -60,9 +60,13 @@ def age(timestamp_ms: int) -> str:
     return duration(max(time.time_ns() // 1_000_000 - timestamp_ms, 0))
 
 
-def stable_ends(cluster: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, StableEnd]:
-    """The partitions whose last stable offset is before their end, which was looked up before."""
-    stable = cluster.offsets(ends, "latest", isolation="read_committed")
+def stable_ends(
+    cluster: Cluster, ends: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int] | None = None
+) -> dict[TopicPartition, StableEnd]:
+    """The partitions whose last stable offset is before their end, which was looked up before. `known`: last stable
+    offsets that need not be looked up."""
+    stable = dict(known or {})
+    stable |= cluster.offsets(ends.keys() - stable.keys(), "latest", isolation="read_committed")
     behind = {place: offset for place, offset in stable.items() if 0 <= offset < ends[place]}
     transactions = _open_transactions(cluster, behind)
     return {

@@ -11,13 +11,14 @@ A Cluster belongs to one thread. It opens connections on first use.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Self
+from typing import Self
 
 from kohort.client.admin import (
     acls,
     configs,
     explanations,
     groups,
+    lag,
     open_transactions,
     quotas,
     topics,
@@ -28,6 +29,7 @@ from kohort.client.admin.acls import AclBinding, AclFilter
 from kohort.client.admin.configs import ConfigEntry, ResourceType
 from kohort.client.admin.explanations import GroupExplanation
 from kohort.client.admin.groups import Committed, Committer, GroupDescription, ListedGroup
+from kohort.client.admin.lag import GroupLag
 from kohort.client.admin.open_transactions import ActiveProducer, OpenTransaction
 from kohort.client.admin.quotas import ClientQuotas
 from kohort.client.admin.transactions import ListedTransaction, TransactionDescription, TransactionFilter
@@ -36,15 +38,8 @@ from kohort.client.coordination import token_topic
 from kohort.client.errors import error_code
 from kohort.client.metadata import Node, Topic, TopicPartition
 from kohort.client.records import partition_leaders
-from kohort.client.records.partition_leaders import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    FetchedPartition,
-    Fetching,
-    FetchSettings,
-    GroupMember,
-)
+from kohort.client.records.moments import Moment, timestamps
+from kohort.client.records.partition_leaders import FetchedPartition, Fetching, FetchSettings, GroupMember
 from kohort.client.security.security import Security
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import Router, Timing
@@ -53,15 +48,10 @@ from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
-Moment = int | Literal["earliest", "latest", "max-timestamp"]
-"""Milliseconds since 1970, or an end of the log."""
-
 Isolation = partition_leaders.Isolation
 
 BROKER_DEFAULT = -1
 ALL = -1
-
-_ENDS = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
 
 
 class Cluster:
@@ -218,11 +208,7 @@ class Cluster:
         stable offset), a number the first record at or after that time in milliseconds, "max-timestamp" the record with
         the largest timestamp (Kafka 3.0 and later). -1 if no record fits. Raises ServerError.
         """
-        moments = {partition: at[partition] if isinstance(at, Mapping) else at for partition in partitions}
-        wanted = {
-            partition: _ENDS[moment] if isinstance(moment, str) else moment for partition, moment in moments.items()
-        }
-        return partition_leaders.list_offsets(self._router, wanted, isolation == "read_committed")
+        return partition_leaders.list_offsets(self._router, timestamps(partitions, at), isolation == "read_committed")
 
     def produce(
         self, topic: str, partition: int, records: bytes | Sequence[NewRecord], *, acks: int = ALL, compression: int = 0
@@ -348,6 +334,12 @@ class Cluster:
         """A group's committed offsets: all, or those of `partitions`. Leaves out partitions without a committed
         offset."""
         return groups.committed(self._router, group_id, partitions)
+
+    def group_lags(self, group_ids: Iterable[str], also: Iterable[TopicPartition] = ()) -> dict[str, GroupLag]:
+        """How far groups are behind in each partition with a committed offset, and where the logs of partitions end in
+        which nothing need be committed (`also`). kohort tells it in time too, all partitions of a group at one instant.
+        """
+        return lag.group_lags(self._router, group_ids, also)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:
         """Commit offsets for a group without being its member.

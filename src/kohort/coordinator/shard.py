@@ -51,7 +51,7 @@ from kohort.coordinator.offsets.offsets import Offsets
 from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
 from kohort.coordinator.offsets.transactional import TransactionalOffsets
-from kohort.coordinator.records import OffsetRecords
+from kohort.coordinator.records import OffsetRecords, Place
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.soft_state import DEADLINES_OF_MEMBERS, Key, Running
 from kohort.coordinator.state_machine import LogName
@@ -61,6 +61,7 @@ from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribedGroupMember
+from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest
@@ -312,12 +313,18 @@ class Shard:
     # -- queries
 
     def fetch_offsets(
-        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool], *, stable: bool = False
+        self,
+        request: OffsetFetchRequestGroup,
+        version: int,
+        fits: Callable[[int], bool],
+        *,
+        stable: bool = False,
+        offsets: Mapping[Place, OffsetCommitValue] | None = None,
     ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
         """See `Offsets.fetch`."""
         if self.unavailable:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable)
-        return (yield from self._offsets.fetch(request, version, fits, stable=stable))
+        return (yield from self._offsets.fetch(request, version, fits, stable=stable, offsets=offsets))
 
     def fetch_fence(self, group_id: str, member_id: str, epoch: int) -> Fence:
         """Which partitions this member of a consumer group may fetch now."""

@@ -99,6 +99,7 @@ class Server:
                     down=self._brokers_down,
                     writer_runs=lambda: self._turns.writer_runs,
                     failed_logins={} if self._entrance is None else self._entrance.door.failures,
+                    wake=self._turns.wake,
                 )
             if self._failure.done():
                 raise ConnectionAbortedError("the server has failed")

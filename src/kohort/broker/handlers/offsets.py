@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kohort.broker.handlers.groups import ask_shard
+from kohort.broker.lag.told_lag import ROW_BYTES as LAG_BYTES
+from kohort.broker.lag.told_lag import ToldLag
 from kohort.broker.messages import changed
 from kohort.broker.request import ROW_BYTES, InSteps, RequestContext, Room, in_steps, rows
 from kohort.broker.state import BrokerState
@@ -192,7 +194,7 @@ def _merged_commit(
 def offset_fetch(
     state: BrokerState, request: OffsetFetchRequest, context: RequestContext
 ) -> Generator[int, None, OffsetFetchResponse]:
-    answer = _Answer(state, context, stable=request.require_stable)
+    answer = _Answer(state, context, stable=request.require_stable, with_lag=request.with_lag)
     if context.api_version < GROUPS:
         return (yield from _fetch_older(answer, request, context.api_version))
     groups: list[OffsetFetchResponseGroup] = []
@@ -227,7 +229,7 @@ def _fetch_older(
             refused = yield from rows(asked.partition_indexes, lambda index: _no_offset(index, error))
             topics.append(OffsetFetchResponseTopic(name=asked.name, partitions=refused))
         return OffsetFetchResponse(topics=tuple(topics))
-    return OffsetFetchResponse(error_code=group.error_code, topics=tuple(topics))
+    return OffsetFetchResponse(error_code=group.error_code, topics=tuple(topics), as_of_ms=group.as_of_ms)
 
 
 def _older(found: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
@@ -237,6 +239,9 @@ def _older(found: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition
         committed_leader_epoch=found.committed_leader_epoch,
         metadata=found.metadata,
         error_code=found.error_code,
+        end_offset=found.end_offset,
+        lag_ms=found.lag_ms,
+        last_stable_offset=found.last_stable_offset,
     )
 
 
@@ -247,8 +252,9 @@ def _no_offset(index: int, error: int) -> OffsetFetchResponsePartition:
 class _Answer:
     """The parts of an answer to OffsetFetch, and the room in it."""
 
-    def __init__(self, state: BrokerState, context: RequestContext, *, stable: bool) -> None:
+    def __init__(self, state: BrokerState, context: RequestContext, *, stable: bool, with_lag: bool) -> None:
         self._stable = stable
+        self._told = ToldLag(state) if with_lag and state.config.deviations.extensions else None
         self._state = state
         self._context = context
         self._room = Room(state.most_answer_bytes)
@@ -280,7 +286,17 @@ class _Answer:
     ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
         shard_of_group = self._state.shards[shard]
         version, take = self._context.api_version, self._room.take
-        return (yield from shard_of_group.fetch_offsets(group, version, take, stable=self._stable))
+        if self._told is None:
+            return (yield from shard_of_group.fetch_offsets(group, version, take, stable=self._stable))
+        instant = yield from self._told.instant(shard, group)
+        found = yield from shard_of_group.fetch_offsets(
+            group, version, take, stable=self._stable, offsets=instant.offsets
+        )
+        if found is None or found.error_code:
+            return found
+        if not take(LAG_BYTES * sum(len(topic.partitions) for topic in found.topics)):
+            return None
+        return (yield from self._told.told(found, instant))
 
     def _by_ids(
         self, shard: int, group: OffsetFetchRequestGroup

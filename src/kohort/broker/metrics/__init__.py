@@ -5,7 +5,6 @@ samples     the lines of one scrape, up to the limit of series; the two text for
 histograms  counts by bounds
 turn_times  how long turns and commits take, and what they append
 groups      offsets, lag, members and rebalances of groups
-lag_times   how old the first record is that a group has not committed
 topics      partitions and their offsets
 totals      numbers of the whole server
 scrape      one scrape: all of it, in steps

@@ -15,9 +15,9 @@ from collections.abc import Generator
 
 import msgspec
 
+from kohort.broker.lag.lag_times import IN_BATCH, UNKNOWN, Ages
 from kohort.broker.logs.partition import Partition
 from kohort.broker.metrics import families as f
-from kohort.broker.metrics.lag_times import IN_BATCH, UNKNOWN, LagTimes
 from kohort.broker.metrics.samples import Samples, escaped, number
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
@@ -69,7 +69,7 @@ class Census:
 
 
 def add_groups(
-    state: BrokerState, samples: Samples, lag_times: LagTimes, census: Census, now: Millis
+    state: BrokerState, samples: Samples, ages: Ages, census: Census, now: Millis
 ) -> Generator[None, None, None]:
     occupied: list[tuple[Shard, str]] = []
     empty: list[tuple[Shard, str]] = []
@@ -81,14 +81,14 @@ def add_groups(
     left = len(occupied) + len(empty)
     for shard, group_id in (*occupied, *empty):
         left -= 1
-        yield from _add_group(state, samples, lag_times, census, shard, group_id, left, now)
+        yield from _add_group(state, samples, ages, census, shard, group_id, left, now)
         yield
 
 
 def _add_group(
     state: BrokerState,
     samples: Samples,
-    lag_times: LagTimes,
+    ages: Ages,
     census: Census,
     shard: Shard,
     group_id: str,
@@ -107,7 +107,7 @@ def _add_group(
         samples.add(f.REBALANCING, int(is_rebalancing), group_id)
     if not topics:
         return
-    yield from _find_ages(topics, lag_times, now)
+    yield from _find_ages(topics, ages, now)
     _add_sums(state, samples, group_id, topics)
     if state.config.metrics_groups_granularity != PARTITION:
         return
@@ -158,16 +158,16 @@ def _read(state: BrokerState, shard: Shard, group_id: str) -> Generator[None, No
     return found
 
 
-def _find_ages(topics: list[OfTopic], lag_times: LagTimes, now: Millis) -> Generator[None, None, None]:
+def _find_ages(topics: list[OfTopic], ages: Ages, now: Millis) -> Generator[None, None, None]:
     """The lags in seconds, and the sums and maxima of both kinds."""
     work = 0
     for topic in topics:
         for row in topic.rows:
             work += 1
             if row.lag >= 0 and row.partition is not None:
-                row.lag_ms = lag_times.lag_ms(row.partition, row.offset, row.offset + row.lag, now)
+                row.lag_ms = ages.times.lag_ms(row.partition, row.offset, row.offset + row.lag, now)
                 if row.lag_ms == IN_BATCH:
-                    row.lag_ms = lag_times.look_up(row.partition, row.offset, now)
+                    row.lag_ms = ages.look_up(row.partition, row.offset, now)
                     work += LOOKUP_WORK
                 topic.lag_sum += row.lag
                 topic.max_lag = max(topic.max_lag, row.lag)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
+from kohort.broker.lag.lag_times import Ages
 from kohort.broker.metrics import families as f
 from kohort.broker.metrics.groups import Census, add_groups
-from kohort.broker.metrics.lag_times import LagTimes
 from kohort.broker.metrics.samples import Samples
 from kohort.broker.metrics.topics import add_topics
 from kohort.broker.metrics.totals import (
@@ -33,7 +33,6 @@ class Metrics:
         self, state: BrokerState, times: TurnTimes, clock: Callable[[], Millis], add_more: Callable[[Samples], None]
     ) -> None:
         """`clock` is the server's. `add_more` adds what the server knows and the broker does not."""
-        self.lag_times = LagTimes(state.storage)
         self.times = times
         self._state = state
         self._clock = clock
@@ -43,14 +42,13 @@ class Metrics:
         """Returns the samples."""
         state, census = self._state, Census()
         samples = Samples(state.config.metrics_max_series)
-        self.lag_times.begin_scrape()
         add_server(state, samples, self.times)
         self._add_more(samples)
         yield
         yield from add_partitions(state, samples)
         yield from add_transactions(state, samples)
         samples.left -= KEPT
-        yield from add_groups(state, samples, self.lag_times, census, self._clock())
+        yield from add_groups(state, samples, Ages(state.lag_times), census, self._clock())
         yield from add_topics(state, samples, self.times)
         samples.left += KEPT
         add_census(state, samples, census)

@@ -8,7 +8,7 @@ back readers of committed records, it names the transaction (`kohort.cli.stable_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from kohort.cli.groups.settings import configs, hold, hold_document, own_setting
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.groups.transfer import export, import_offsets
-from kohort.cli.groups.wording import Line, plain, show
+from kohort.cli.groups.wording import Line, brief, plain, show
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
     Cell,
@@ -43,13 +43,14 @@ from kohort.client.admin.commit_metadata import MARK, GroupReader, group_reader_
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember, ListedGroup
 from kohort.client.cluster import Cluster
-from kohort.client.metadata import Node, TopicPartition
+from kohort.client.metadata import Node
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
 STATES = ("Stable", "Empty", *REBALANCING, "Dead", "NotReady")
 TYPES = ("classic", "consumer", "share", "streams")
 """Kafka's, also those that kohort's groups never have: the command works with any cluster."""
 
+LAG_TIME = "LAG-TIME"
 STORIES = 50
 """Read to find the beginning of a leader's term."""
 
@@ -67,10 +68,12 @@ class PartitionLag:
     member: GroupMember | None
     stable: StableEnd | None = None
     """Where a reader of committed records has to stop before the end."""
+    lag_ms: int | None = None
+    """The age of the first record that is not committed; only kohort tells it."""
 
     @property
     def lag(self) -> int | None:
-        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+        return None if self.committed is None or self.end is None else max(self.end - self.committed.offset, 0)
 
     @property
     def holder(self) -> GroupReader | None:
@@ -92,7 +95,8 @@ def list_groups(
         ),
     ] = None,
     lag: Annotated[
-        bool, typer.Option("--lag", help="Members and total lag, too; asks for each group's offsets.")
+        bool,
+        typer.Option("--lag", help="Members and total lag, too, and how old it is (kohort only); asks for each group."),
     ] = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
@@ -101,8 +105,9 @@ def list_groups(
     with connected(where) as cluster:
         listed = cluster.list_groups(state or (), type or ())
         sizes = _sizes(cluster, listed) if lag else {}
-    names = ("group", "state", "type", "protocol_type", "coordinator", *(("members", "total_lag") if lag else ()))
-    rows = [
+    names: tuple[str, ...] = ("group", "state", "type", "protocol_type", "coordinator")
+    names += ("members", "total_lag", "max_lag_ms") if lag else ()
+    rows: list[tuple[Any, ...]] = [
         (one.group_id, one.state or None, one.type or None, one.protocol_type, one.coordinator)
         + sizes.get(one.group_id, ())
         for one in listed
@@ -111,27 +116,25 @@ def list_groups(
         print_document([dict(zip(names, row, strict=True)) for row in rows], output)
         return
     columns = [name("GROUP"), name("STATE"), name("TYPE"), name("PROTOCOL"), number("COORDINATOR")]
-    print_table([*columns, *map(number, ("MEMBERS", "LAG") if lag else ())], rows)
+    if not lag:
+        print_table(columns, rows)
+    elif any(row[-1] is not None for row in rows):
+        rows = [(*row[:-1], brief(row[-1])) for row in rows]
+        print_table([*columns, *map(number, ("MEMBERS", "LAG", LAG_TIME))], rows)
+    else:
+        print_table([*columns, *map(number, ("MEMBERS", "LAG"))], [row[:-1] for row in rows])
 
 
-def _sizes(cluster: Cluster, listed: list[ListedGroup]) -> dict[str, tuple[int | None, int | None]]:
-    """Members and total lag by group; None is unknown: a share group, or no committed offset."""
+def _sizes(cluster: Cluster, listed: list[ListedGroup]) -> dict[str, tuple[int | None, int | None, int | None]]:
+    """Members, total lag and largest age of a lag by group; None is unknown: a share group, or no committed offset."""
     described = cluster.describe_groups([one.group_id for one in listed])
-    committed = {one.group_id: cluster.committed(one.group_id) for one in listed if of_consumers(one)}
-    ends = _ends(cluster, {place for offsets in committed.values() for place in offsets})
+    lags = cluster.group_lags([one.group_id for one in listed if of_consumers(one)])
     found = {}
     for group_id, group in described.items():
-        offsets = committed.get(group_id, {})
-        lags = [max(ends[place] - offset.offset, 0) for place, offset in offsets.items() if place in ends]
-        found[group_id] = (None if group.state == DEAD else len(group.members), sum(lags) if lags else None)
+        members = None if group.state == DEAD else len(group.members)
+        lag = lags.get(group_id)
+        found[group_id] = (members, lag.total, lag.worst_ms) if lag is not None else (members, None, None)
     return found
-
-
-def _ends(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the logs end; an offset may remain after its topic is deleted."""
-    topics = cluster.topics({topic for topic, _ in places}).values()
-    led = {(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader >= 0}
-    return cluster.offsets([place for place in places if place in led], "latest")
 
 
 @app.command("describe")
@@ -155,6 +158,7 @@ def describe(
         raise typer.BadParameter("choose one of --offsets, --members and --state")
     if verbose and not members:
         raise typer.BadParameter("--verbose goes with --members")
+    shows_offsets = not (members or state)
     documents: list[dict[str, Any]] = []
     missing = []
     printed = False
@@ -165,18 +169,18 @@ def describe(
             chosen = matching(chosen or "*", known)
         own = own_settings(cluster, chosen)
         for group_id, found in cluster.describe_groups(chosen).items():
-            committed = cluster.committed(group_id) if not (members or state) or found.state == DEAD else {}
-            group = _found(cluster, found, committed)
+            group = _found(cluster, found)
             if group is None:
                 missing.append(f"group {group_id} does not exist{_past_hint(cluster, group_id)}")
                 continue
-            lags = [] if members or state else _lags(cluster, group, committed)
+            lags, as_of_ms = _lags(cluster, group) if shows_offsets else NO_LAGS
             subject = _subject(cluster, group)
             if printed:
                 typer.echo("")
             printed = output == Format.TABLE
             if output != Format.TABLE:
-                document = _document(group, cluster.nodes(), lags, offsets=not (members or state))
+                document = _document(group, cluster.nodes())
+                document |= _lag_document(lags, as_of_ms) if shows_offsets else {}
                 document["rebalance"] = _rebalance_status(cluster, group)
                 document["about"] = subject.document if subject is not None else None
                 document["configs"] = own.get(group_id, {})
@@ -187,9 +191,9 @@ def describe(
             elif state:
                 _print_state(group, cluster.nodes())
             else:
-                _print_offsets(group, lags, has_lag=subject is None)
+                _print_offsets(group, lags, has_lag=subject is None, has_time=as_of_ms is not None)
             if output == Format.TABLE:
-                _print_subject(subject, items=not (members or state))
+                _print_subject(subject, items=shows_offsets)
                 show(map(Line, settings_lines(own.get(group_id, {}))))
                 show(rebalance_lines(_rebalance_status(cluster, group)))
     if output != Format.TABLE:
@@ -242,9 +246,7 @@ def _rebalance_status(cluster: Cluster, group: GroupDescription) -> dict[str, An
     return status if status and (status["phase"] in REBALANCING or status.get("held_partitions")) else None
 
 
-def _found(
-    cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]
-) -> GroupDescription | None:
+def _found(cluster: Cluster, group: GroupDescription) -> GroupDescription | None:
     """The group, or None if it does not exist.
 
     DescribeGroups does not find groups of other types than classic; ListGroups does.
@@ -254,34 +256,48 @@ def _found(
     if (listed := listed_instead(cluster, group)) is not None:
         complain(f"group {group.group_id} is of type {listed.type or 'unknown'}; its members are not shown")
         return listed
-    return group if committed else None
+    return group if cluster.committed(group.group_id) else None
 
 
-def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]) -> list[PartitionLag]:
+Lags = tuple[list[PartitionLag], int | None]
+"""The rows of a group, and the server's time of their lag, if it tells that."""
+NO_LAGS: Lags = ([], None)
+
+
+def _lags(cluster: Cluster, group: GroupDescription) -> Lags:
     owners = {
         (topic, partition): member
         for member in group.members
         for topic, partitions in member.assigned.items()
         for partition in partitions
     }
-    shown = sorted({*committed, *owners})
-    ends = _ends(cluster, shown)
-    stable = stable_ends(cluster, ends)
-    return [PartitionLag(*key, committed.get(key), ends.get(key), owners.get(key), stable.get(key)) for key in shown]
+    [lag] = cluster.group_lags([group.group_id], also=owners).values()
+    found = lag.partitions
+    ends = {place: one.end for place, one in found.items() if one.end is not None}
+    known = {place: one.stable_end for place, one in found.items() if one.stable_end is not None and place in ends}
+    stable = stable_ends(cluster, ends, known)
+    rows = [
+        PartitionLag(*place, one.committed, one.end, owners.get(place), stable.get(place), one.lag_ms)
+        for place, one in found.items()
+    ]
+    return rows, lag.as_of_ms
 
 
 def _total(lags: list[PartitionLag]) -> int:
-    return sum(max(row.lag, 0) for row in lags if row.lag is not None)
+    return sum(row.lag for row in lags if row.lag is not None)
 
 
-def _print_offsets(group: GroupDescription, lags: list[PartitionLag], *, has_lag: bool) -> None:
+def _print_offsets(group: GroupDescription, lags: list[PartitionLag], *, has_lag: bool, has_time: bool) -> None:
     if lags:
-        numbers = map(number, ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"))
-        owner = map(name, ("CONSUMER-ID", "HOST", "CLIENT-ID"))
-        rows = []
+        numbers = map(
+            number, ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", *([LAG_TIME] if has_time else []))
+        )
+        owner = (name("CONSUMER-ID"), Column("HOST", shrinks=True, spare=True), name("CLIENT-ID"))
+        rows: list[tuple[Cell, ...]] = []
         for row in lags:
             offset = row.committed.offset if row.committed else None
-            rows.append((group.group_id, row.topic, row.partition, offset, row.end, row.lag, *_who(row)))
+            time = (brief(row.lag_ms),) if has_time else ()
+            rows.append((group.group_id, row.topic, row.partition, offset, row.end, row.lag, *time, *_who(row)))
         print_table([Column("GROUP", shrinks=True, repeats=True), name("TOPIC"), *numbers, *owner], rows)
     total = f", total lag {_total(lags)}" if has_lag or lags else ""
     if unread := sum(row.committed is None and bool(row.end) for row in lags):
@@ -362,11 +378,9 @@ def _print_state(group: GroupDescription, nodes: dict[int, Node]) -> None:
     )
 
 
-def _document(
-    group: GroupDescription, nodes: dict[int, Node], lags: list[PartitionLag], *, offsets: bool
-) -> dict[str, Any]:
+def _document(group: GroupDescription, nodes: dict[int, Node]) -> dict[str, Any]:
     node = nodes.get(group.coordinator)
-    document: dict[str, Any] = {
+    return {
         "group": group.group_id,
         "state": group.state,
         "protocol_type": group.protocol_type,
@@ -385,10 +399,15 @@ def _document(
             for member in group.members
         ],
     }
-    if offsets:
-        document["total_lag"] = _total(lags)
-        document["offsets"] = [_offset_document(row) for row in lags]
-    return document
+
+
+def _lag_document(lags: list[PartitionLag], as_of_ms: int | None) -> dict[str, Any]:
+    return {
+        "total_lag": _total(lags),
+        "max_lag_ms": max((row.lag_ms for row in lags if row.lag_ms is not None), default=None),
+        "lag_as_of_ms": as_of_ms,
+        "offsets": [_offset_document(row) for row in lags],
+    }
 
 
 def _offset_document(row: PartitionLag) -> dict[str, Any]:
@@ -400,6 +419,7 @@ def _offset_document(row: PartitionLag) -> dict[str, Any]:
         "metadata": row.committed.metadata if row.committed else None,
         "log_end_offset": row.end,
         "lag": row.lag,
+        "lag_ms": row.lag_ms,
         **document_of(row.stable, row.end),
         "consumer_id": consumer_id,
         "host": host,

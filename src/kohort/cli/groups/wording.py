@@ -75,8 +75,30 @@ def duration(milliseconds: int | None) -> str:
     return f"{seconds} s"
 
 
+def brief(milliseconds: int | None) -> str | None:
+    """For a column: `0`, `12ms`, `2.1s`, `3m20s`, `2h05m`, `3d4h`."""
+    if not milliseconds:
+        return None if milliseconds is None else "0"
+    if milliseconds < 1_000:
+        return f"{milliseconds}ms"
+    if milliseconds < 59_950:
+        return f"{milliseconds / 1000:.1f}s"
+    seconds = round(milliseconds / 1000)
+    if seconds < 3_600:
+        return f"{seconds // 60}m{seconds % 60:02}s"
+    if seconds < 86_400:
+        return f"{seconds // 3_600}h{seconds % 3_600 // 60:02}m"
+    return f"{seconds // 86_400}d{seconds % 86_400 // 3_600}h"
+
+
 def instant(milliseconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
+
+
+def utc(milliseconds: int) -> str:
+    """`2026-11-20T10:00:03.345Z`, for commands that people paste: no millisecond is lost, in any time zone."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03}Z"
 
 
 def ranges(indexes: Iterable[int]) -> str:

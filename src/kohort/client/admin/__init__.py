@@ -5,6 +5,7 @@ commit_metadata    what kohort's Spark source writes into the metadata of its co
 configs            the settings of topics and groups
 explanations       why a group is as it is: the journal that kohort keeps
 groups             list, describe and delete groups; read and write committed offsets
+lag                how far a group is behind, in records and in time
 quotas             list and change what clients may use
 open_transactions  what is open in partitions, and which of it hangs; abort it there
 topics             list, create, grow and delete topics

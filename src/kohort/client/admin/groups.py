@@ -44,6 +44,8 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
 )
 
 DEAD = "Dead"
@@ -272,45 +274,72 @@ def delete_offsets(router: Router, group_id: str, partitions: Iterable[TopicPart
     return router.at_coordinator(group_id, ask) if request.topics else {}
 
 
+Row = OffsetFetchResponsePartitions | OffsetFetchResponsePartition
+
+
+class Fetched(NamedTuple):
+    """A group's offsets as the server answers them. `as_of_ms` is -1 unless the rows have the lag."""
+
+    rows: dict[TopicPartition, Row]
+    as_of_ms: int
+
+
 def committed(
     router: Router, group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
     """`stable` waits until no transaction holds an offset of these partitions (Kafka 2.5 and later)."""
+    rows = fetch_offsets(router, group_id, partitions, stable=stable).rows
+    return {place: offset for place, row in rows.items() if (offset := offset_of(row)) is not None}
+
+
+def offset_of(row: Row) -> Committed | None:
+    if row.committed_offset < 0:
+        return None
+    return Committed(row.committed_offset, row.committed_leader_epoch, row.metadata or "")
+
+
+def fetch_offsets(
+    router: Router,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    stable: bool = False,
+    with_lag: bool = False,
+) -> Fetched:
     wanted = None if partitions is None else by_topic(partitions)
 
-    def ask(connection: Connection) -> dict[TopicPartition, Committed]:
+    def ask(connection: Connection) -> Fetched:
         by_group = connection.version_of(OffsetFetchRequest) >= 8
-        answer = connection.request(_offset_fetch(group_id, wanted, by_group, stable), OffsetFetchResponse)
-        found: dict[TopicPartition, Committed] = {}
+        request = _offset_fetch(group_id, wanted, by_group=by_group, stable=stable, with_lag=with_lag)
+        answer = connection.request(request, OffsetFetchResponse)
+        rows: dict[TopicPartition, Row] = {}
+        as_of_ms = -1
         for group in answer.groups if by_group else (answer,):
             check(group.error_code, f"offsets of group {group_id}")
+            as_of_ms = group.as_of_ms
             for topic in group.topics:
                 for row in topic.partitions:
                     check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
-                    if row.committed_offset >= 0:
-                        found[topic.name, row.partition_index] = Committed(
-                            row.committed_offset, row.committed_leader_epoch, row.metadata or ""
-                        )
-        return found
+                    rows[topic.name, row.partition_index] = row
+        return Fetched(rows, as_of_ms)
 
     if wanted is not None and not wanted:
-        return {}
+        return Fetched({}, -1)
     return router.at_coordinator(group_id, ask)
 
 
 def _offset_fetch(
-    group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None, by_group: bool, stable: bool
+    group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None, *, by_group: bool, stable: bool, with_lag: bool
 ) -> OffsetFetchRequest:
     """`by_group`: in the form of versions 8 and later."""
     if by_group:
         rows = (
             None if wanted is None else tuple(OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in wanted)
         )
-        return OffsetFetchRequest(
-            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=rows),), require_stable=stable
-        )
+        groups = (OffsetFetchRequestGroup(group_id=group_id, topics=rows),)
+        return OffsetFetchRequest(groups=groups, require_stable=stable, with_lag=with_lag)
     topics = None if wanted is None else tuple(OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted)
-    return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable)
+    return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable, with_lag=with_lag)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Offsets are hard state only: a commit is a record, and a fetch reads the result 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 
 from kohort.config import LONG_MAX, Config
@@ -241,16 +241,24 @@ class Offsets:
     # -- fetch
 
     def fetch(
-        self, request: OffsetFetchRequestGroup, version: int, fits: Callable[[int], bool], *, stable: bool
+        self,
+        request: OffsetFetchRequestGroup,
+        version: int,
+        fits: Callable[[int], bool],
+        *,
+        stable: bool,
+        offsets: Mapping[Place, OffsetCommitValue] | None = None,
     ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
         """A group's answer, in steps; each yields the size of its part. `fits` is asked about the bytes of each part.
         Returns None if one does not fit. `stable`: a partition gets an error while an offset is pending there.
 
-        Commits between two steps may show in the answer, as if several requests had asked."""
+        `offsets`: the group's, of one instant. Without them, commits between two steps may show in the answer, as if
+        several requests had asked."""
         error = self._check_fetch(request, version)
         if error:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
-        offsets = self._hard.offsets.get(request.group_id, {})
+        if offsets is None:
+            offsets = self._hard.offsets.get(request.group_id, {})
         wanted: dict[tuple[str, bytes], list[int]] = {}
         if request.topics is None:
             for at, (topic, partition) in enumerate(list(offsets)):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kohort.broker.metrics import families as f
 from kohort.broker.metrics.samples import OPEN_METRICS, Samples
@@ -31,8 +30,6 @@ from kohort.server.http.numbers import LoopIdle, add_connections, add_failed_log
 from kohort.server.http.request import Refused, Request, wants_open_metrics
 from kohort.server.http.scraper import Scraper
 
-SAMPLE_S = 1.0
-"""How often the ends of partitions with lag are noted (broker/metrics/lag_times.py)."""
 INDEX = (
     "/metrics  numbers for Prometheus\n/livez    200 while the process works\n/readyz   200 while clients are served"
 )
@@ -57,8 +54,8 @@ class HttpPages:
         self._failed_logins: Mapping[str, int]
         self._metrics: Metrics
         self._scraper: Scraper
-        self._sampler: asyncio.TimerHandle | None = None
-        self._was_cut = False
+        self._wake: Callable[[], None]
+        self._is_up = False
 
     async def up(
         self,
@@ -68,22 +65,23 @@ class HttpPages:
         down: Callable[[], Sequence[int]],
         writer_runs: Callable[[], bool],
         failed_logins: Mapping[str, int],
+        wake: Callable[[], None],
     ) -> None:
-        """Listen. `down`: the ids of the brokers that do not listen. `failed_logins`: by listener. Raises
-        ListenFailed."""
+        """Listen. `down`: the ids of the brokers that do not listen. `failed_logins`: by listener. `wake` makes a turn
+        due. Raises ListenFailed."""
         self._state = state
         self._connections = connections
         self._down = down
         self._writer_runs = writer_runs
         self._failed_logins = failed_logins
+        self._wake = wake
         self._metrics = Metrics(state, self.times, self._clock.now, self._add_more)
         self._scraper = Scraper(self._metrics, self.between)
         await self.door.up()
-        self._sample_later()
+        self._is_up = True
 
     def close(self) -> None:
-        if self._sampler is not None:
-            self._sampler.cancel()
+        if self._is_up:
             self._scraper.close()
         self.between.close()
         self.door.close()
@@ -95,6 +93,7 @@ class HttpPages:
             case "/metrics":
                 open_metrics = wants_open_metrics(request.accept)
                 parts = await self._scraper.text(open_metrics=open_metrics)
+                self._wake()  # the scrape may have begun rings of lag_times, which are due between turns
                 return Answer(200, OPEN_METRICS if open_metrics else METRICS_TEXT, parts)
             case "/livez":
                 return _health(self._live())
@@ -130,18 +129,6 @@ class HttpPages:
         samples.add(f.SCRAPES, self._scraper.count)
         samples.add(f.SCRAPE_TIME, self._scraper.last_s)
         samples.add(f.SCRAPE_STEP, self.between.longest_s)
-
-    def _sample_later(self) -> None:
-        self._sampler = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
-
-    def _sample(self) -> None:
-        if self._metrics.lag_times.rings:
-            self.between.start(self._take_sample())
-        self._sample_later()
-
-    def _take_sample(self) -> Generator[None, None, None]:
-        yield from ()
-        self._metrics.lag_times.sample(self._clock.now())
 
 
 def _health(checks: Sequence[Check]) -> Answer:

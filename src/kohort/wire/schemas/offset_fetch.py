@@ -1,6 +1,9 @@
-"""OffsetFetch (API key 9)."""
+"""OffsetFetch (API key 9), with tagged fields of our own that tell the lag: see docs/wire-extensions.md.
 
-from kohort.wire.schema import NO_UUID, Uuid, field, message
+The server sends the other tags only to a request with `with_lag`. 30007 is reserved.
+"""
+
+from kohort.wire.schema import NO_UUID, OWN_TAGS, Uuid, field, message
 
 
 @message()
@@ -34,6 +37,7 @@ class OffsetFetchRequest:
     )
     groups: tuple[OffsetFetchRequestGroup, ...] = field([OffsetFetchRequestGroup], "8+", default=())
     require_stable: bool = field("bool", "7+", default=False)
+    with_lag: bool = field("bool", "6+", tag=OWN_TAGS + 4, default=False)
 
 
 @message()
@@ -43,6 +47,9 @@ class OffsetFetchResponsePartition:
     committed_leader_epoch: int = field("int32", "5-7", default=-1)
     metadata: str | None = field("string", "1-7", nullable="1-7", default="")
     error_code: int = field("int16", "1-7", default=0)
+    end_offset: int = field("int64", "6-7", tag=OWN_TAGS + 5, default=-1)
+    lag_ms: int = field("int64", "6-7", tag=OWN_TAGS + 6, default=-1)
+    last_stable_offset: int = field("int64", "6-7", tag=OWN_TAGS + 9, default=-1)
 
 
 @message()
@@ -58,6 +65,12 @@ class OffsetFetchResponsePartitions:
     committed_leader_epoch: int = field("int32", "8+", default=-1)
     metadata: str | None = field("string", "8+", nullable="8+", default="")
     error_code: int = field("int16", "8+", default=0)
+    end_offset: int = field("int64", "8+", tag=OWN_TAGS + 5, default=-1)
+    """Where the log ends; -1: there is no such partition, or the lag was not asked for."""
+    lag_ms: int = field("int64", "8+", tag=OWN_TAGS + 6, default=-1)
+    """The age of the record at the committed offset, 0 if the log has none; -1: unknown, or nothing is committed."""
+    last_stable_offset: int = field("int64", "8+", tag=OWN_TAGS + 9, default=-1)
+    """Where readers of committed records stop; -1 as for `end_offset`."""
 
 
 @message()
@@ -72,6 +85,8 @@ class OffsetFetchResponseGroup:
     group_id: str = field("string", "8+", default="")
     topics: tuple[OffsetFetchResponseTopics, ...] = field([OffsetFetchResponseTopics], "8+", default=())
     error_code: int = field("int16", "8+", default=0)
+    as_of_ms: int = field("int64", "8+", tag=OWN_TAGS + 8, default=-1)
+    """The instant of the offsets and ends, by the server's clock; -1: the lag was not asked for."""
 
 
 @message(api_key=9, versions="1-10", flexible="6+")
@@ -79,4 +94,5 @@ class OffsetFetchResponse:
     throttle_time_ms: int = field("int32", "3+", default=0)
     topics: tuple[OffsetFetchResponseTopic, ...] = field([OffsetFetchResponseTopic], "1-7", default=())
     error_code: int = field("int16", "2-7", default=0)
+    as_of_ms: int = field("int64", "6-7", tag=OWN_TAGS + 8, default=-1)
     groups: tuple[OffsetFetchResponseGroup, ...] = field([OffsetFetchResponseGroup], "8+", default=())

@@ -5,8 +5,9 @@ log ended there. The record at a committed offset came in between the last point
 the next one. Records before the ring's first point have the largest timestamp of their batch, which the producer may
 have set, so it counts as no newer than that point.
 
-Points are taken once a second, of the partitions that lagged at a recent scrape. A full ring drops every second point
-of its older half. Source of the rules for equal offsets: kafka-lag-exporter, LookupTable.scala.
+A ring begins when a scrape or a client first asks for the lag of its partition. The upkeep takes a point of each ring
+once a second, some rings a turn, while somebody asks. A full ring drops every second point of its older half. Source
+of the rules for equal offsets: kafka-lag-exporter, LookupTable.scala.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ POINTS = 120
 MOST_RINGS = 4_000
 """Partitions with a ring, some 10 MB."""
 LOOKUPS = 2_000
-"""Batches that one scrape looks up, at some 20 µs each."""
+"""Batches that one scrape or one answer looks up, at some 20 µs each."""
 FORGET_MS = 120_000
-"""A partition in which no scrape has found lag for so long loses its ring."""
+"""A partition for whose lag nobody has asked for so long, or which has none, loses its ring."""
+SAMPLE_MS = 1_000
+RINGS_A_TURN = 500
+"""Rings that get a point in one turn: less than a millisecond."""
+NEVER: Millis = 1 << 60
 
 
 class Ring:
@@ -35,7 +40,7 @@ class Ring:
         self.ends = array("q")
         self.times = array("q")
         self.used_ms: Millis = 0
-        """When a scrape last asked for it."""
+        """When somebody last asked for it."""
 
     def add(self, end: int, now: Millis) -> None:
         """Of equal offsets the first and the last time are kept."""
@@ -64,21 +69,30 @@ class Ring:
 class LagTimes:
     def __init__(self, storage: Storage) -> None:
         self.rings: dict[LogKey, Ring] = {}
+        self.due_ms: Millis = NEVER
+        """When `sample` is to be called next."""
         self._partitions: dict[LogKey, Partition] = {}
         self._storage = storage
-        self._lookups = 0
-
-    def begin_scrape(self) -> None:
-        self._lookups = LOOKUPS
+        self._left: list[LogKey] = []
+        """The rings that have no point of this second yet."""
+        self._began: Millis = 0
 
     def sample(self, now: Millis) -> None:
-        """Take a point of each ring. Call this between turns, when the end of a log is durable."""
-        for log in list(self.rings):
+        """Take a point of each ring, of RINGS_A_TURN at a time. Call this in a turn that is due, at its end."""
+        if not self._left:
+            self._left = list(self.rings)
+            self._began = now
+        for _ in range(min(RINGS_A_TURN, len(self._left))):
+            log = self._left.pop()
             ring = self.rings[log]
             if now - ring.used_ms > FORGET_MS:
                 del self.rings[log], self._partitions[log]
             else:
                 ring.add(self._partitions[log].end_offset, now)
+        if self._left:
+            self.due_ms = now + 1
+        else:
+            self.due_ms = self._began + SAMPLE_MS if self.rings else NEVER
 
     def lag_ms(self, partition: Partition, offset: int, end: int, now: Millis) -> Millis:
         """The age of the record at a committed offset, as far as a ring tells it; 0 if there is none yet.
@@ -91,17 +105,18 @@ class LagTimes:
             if len(self.rings) >= MOST_RINGS:
                 return IN_BATCH
             ring = self.rings[partition.log] = Ring()
+            if self.due_ms == NEVER:
+                self.due_ms = now + SAMPLE_MS
         self._partitions[partition.log] = partition
         ring.used_ms = now
         ring.add(end, now)
+        if offset >= ring.ends[-1]:
+            return max(now - ring.times[-1], 0)  # of this very turn
         arrived = ring.arrival(offset)
         return IN_BATCH if arrived is None else max(now - arrived, 0)
 
     def look_up(self, partition: Partition, offset: int, now: Millis) -> Millis:
         """The same, by the largest timestamp of the record's batch; UNKNOWN if it has none. Reads the storage."""
-        if self._lookups <= 0:
-            return UNKNOWN
-        self._lookups -= 1
         try:
             batch = next(self._storage.batches(partition.log, max(offset, partition.start_offset)), None)
         except StorageError:
@@ -111,3 +126,18 @@ class LagTimes:
         ring = self.rings.get(partition.log)
         newest = ring.times[0] if ring is not None else now
         return max(now - min(batch.max_timestamp, newest), 0)
+
+
+class Ages:
+    """What one scrape or one answer finds, with the number of batches that it may still look up."""
+
+    def __init__(self, times: LagTimes, lookups: int = LOOKUPS) -> None:
+        self.times = times
+        self.lookups = lookups
+
+    def look_up(self, partition: Partition, offset: int, now: Millis) -> Millis:
+        """See `LagTimes.look_up`; UNKNOWN if it may look up no more."""
+        if self.lookups <= 0:
+            return UNKNOWN
+        self.lookups -= 1
+        return self.times.look_up(partition, offset, now)
