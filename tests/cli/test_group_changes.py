@@ -49,7 +49,9 @@ def offsets(bootstrap: str, group: str) -> dict[str, Committed]:
 
 def test_groups_are_deleted(kohort: Kohort, group: str, bootstrap: str) -> None:
     ran = kohort("groups", "delete", group, f"{group}x", "--yes", code=1)
-    assert ran.out == f"deleted group {group}\n"
+    deleted, undo = ran.out.splitlines()
+    assert deleted == f"deleted group {group}"
+    assert undo.startswith(f"to undo: kohort groups restore {group} --before 20")
     assert ran.err == f"kohort: group {group}x does not exist\n"
     assert "delete takes names and no patterns" in kohort("groups", "delete", f"{group}*", "--yes", code=1).err
     assert offsets(bootstrap, group) == {}
@@ -81,7 +83,9 @@ def test_deleting_asks(kohort: Kohort, group: str, bootstrap: str, command: str)
 
 def test_offsets_of_partitions_and_topics_are_deleted(kohort: Kohort, group: str, bootstrap: str) -> None:
     ran = kohort("groups", "delete-offsets", group, "--topic", f"{group}:1", "--topic", f"{group}.b", "--yes")
-    assert ran.out == f"deleted 2 offsets of group {group}: {group}[1] {group}.b[0]\n"
+    deleted, undo = ran.out.splitlines()
+    assert deleted == f"deleted 2 offsets of group {group}: {group}[1] {group}.b[0]"
+    assert undo.startswith(f"to undo: kohort groups restore {group} --before 20")
     assert offsets(bootstrap, group) == {"0": Committed(3, -1, "mark")}
     document = json.loads(kohort("groups", "delete-offsets", group, "--topic", group, "-y", "-o", "json").out)
     assert document["offsets"] == [{"topic": group, "partition": 0, "deleted": True, "error": None}]
@@ -101,7 +105,7 @@ def test_offsets_of_a_deleted_topic_can_be_deleted(kohort: Kohort, group: str, b
 
 def test_offsets_that_members_read_stay(kohort: Kohort, group: str, bootstrap: str, member: GroupMember) -> None:
     ran = kohort("groups", "delete-offsets", group, "--topic", group, "--topic", f"{group}.b", "--yes", code=1)
-    assert ran.out == f"deleted 1 offset of group {group}: {group}.b[0]\n"
+    assert ran.out.startswith(f"deleted 1 offset of group {group}: {group}.b[0]\n")
     assert ran.err == (
         f"kohort: not deleted, because members of group {group} subscribe to the topic; stop them first: {group}[0-1]\n"
     )

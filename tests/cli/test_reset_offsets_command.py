@@ -121,9 +121,10 @@ def test_it_is_done_and_undone(reset: Any, kohort: Kohort, group: str, bootstrap
     backup = tmp_path / "old offsets.json"
     ran = reset("--to-earliest", "--topic", group, "--execute", "--yes", "--backup", str(backup))
     assert offsets(bootstrap, group) == {0: Committed(2), 1: Committed(0)}
-    done, undo, new = ran.out.splitlines()[-3:]
+    done, undo, other, new = ran.out.splitlines()[-4:]
     assert done == f"set 2 offsets of group {group}"
     assert undo == f"to undo: kohort groups import '{backup}' --execute"
+    assert other.startswith(f"or: kohort groups restore {group} --before 20")
     assert (
         new == f"{group}[1] had no offset before; to undo that: kohort groups delete-offsets {group} --topic {group}:1"
     )

@@ -137,6 +137,25 @@ def test_entries_that_start_no_rebalance_are_stories_and_repeats_are_added(journ
     assert (second.number, second.cause.what) == (2, "group deleted")
 
 
+def test_changed_offsets_are_stories_of_their_own_during_a_rebalance_too(journal: Journal) -> None:
+    told(journal, 0, JOINED, {"what": "rebalance started"})
+    deleted = {"what": "offsets deleted", "cause": "1 of them; asked for", "client_id": "operator", "follows": True}
+    told(journal, 5, deleted | {"changes": (("t", 0, 7, -1),)})
+    told(journal, 6, deleted | {"changes": (("t", 1, 8, -1), ("t", 0, 99, -1))})
+    told(journal, 7, deleted | {"changes": (("t", 2, 9, -1),), "follows": False})
+    told(journal, 8, {"what": "generation began", "generation_id": 1}, {"what": "group is stable", "generation_id": 1})
+    first, second, rebalanced = stories(journal)
+    assert (first.number, first.outcome, first.took_ms) == (2, "noted", 1)
+    assert first.changed == {"t": [(0, 7, -1), (1, 8, -1)]}, "the first offset of each partition stays"
+    assert second.changed == {"t": [(2, 9, -1)]}
+    assert (rebalanced.number, rebalanced.outcome, rebalanced.changed) == (1, "Stable", {})
+
+
+def test_what_goes_on_without_its_beginning_is_no_story(journal: Journal) -> None:
+    told(journal, 0, {"what": "offsets changed", "client_id": "spark", "follows": True, "goes_on": True})
+    assert stories(journal) == []
+
+
 def test_a_stop_interrupts(journal: Journal) -> None:
     told(journal, 0, JOINED, {"what": "rebalance started"})
     records = journal.take_changed()
@@ -216,6 +235,9 @@ ENTRIES = st.builds(
     waited_ms=MILLIS,
     protocol_type=st.sampled_from(["", "consumer", "connect"]),
     members=st.lists(MEMBERS, max_size=4).map(tuple),
+    changes=st.lists(st.tuples(st.sampled_from("tu"), st.integers(0, 5), MILLIS, MILLIS), max_size=3).map(tuple),
+    follows=st.booleans(),
+    goes_on=st.booleans(),
 )
 
 

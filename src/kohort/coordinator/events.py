@@ -75,6 +75,8 @@ class GroupOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
     group_id: str
     offsets: tuple[tuple[tuple[str, int], Any], ...]
     """Topic, partition and value, which is the object that the hard state had."""
+    client: Client | None = None
+    """The one that asked for it."""
 
 
 class TopicOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
@@ -251,6 +253,7 @@ What = Literal[
     "group loaded",
     "group unloaded",
     "offsets deleted",
+    "offsets changed",  # by commits from outside of a live group
     "server paused",  # deadlines of members would have passed meanwhile; the cause says what kept the server
 ]
 
@@ -288,6 +291,12 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     """waits for partitions, got partitions: the ids of some members that still own those it waits for."""
     members: tuple[MemberStory, ...] = ()
     """group is stable, group loaded: all members with their assignments, in the group's order."""
+    changes: tuple[tuple[str, int, int, int], ...] = ()
+    """offsets deleted, offsets changed: topic, partition, and the committed offset before and after; -1 for none."""
+    follows: bool = False
+    """offsets deleted, offsets changed: it is a part of what the entry before told, if that was just now."""
+    goes_on: bool = False
+    """offsets changed: the client of the entry before has committed the same partitions again."""
 
 
 class AssignmentAsked(msgspec.Struct, frozen=True, gc=False):

@@ -302,7 +302,7 @@ class Shard:
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
                 error = ErrorCode.NONE
-                self._offsets.delete_first(group_id)
+                self._offsets.delete_first(group_id, event.client)
                 if group is not None:
                     self.running.delete(group, "asked for")
                 if consumers is not None:

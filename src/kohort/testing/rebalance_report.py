@@ -60,7 +60,11 @@ def _groups(cluster: Cluster, since_ms: int) -> Iterator[Line]:
 
 
 def _group(explanation: GroupExplanation, since_ms: int) -> Iterator[Line]:
-    stories = [one for one in explanation.stories if one["started_ms"] + (one.get("took_ms") or 0) >= since_ms]
+    stories = [
+        one
+        for one in explanation.stories
+        if one["started_ms"] + (one.get("took_ms") or 0) >= since_ms and not one.get("changed")
+    ]
     running = rebalance_of(explanation)
     if not stories and not running:
         return

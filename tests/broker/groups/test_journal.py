@@ -84,7 +84,9 @@ def test_only_a_client_that_asks_gets_the_explanation(client: Connection) -> Non
     assert describe(client, last=-(2**31)).explanation == b""
     nobody = describe(client, "nobody")
     assert (nobody.error_code, nobody.stories) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
-    assert json.loads(nobody.explanation).keys() == {"now_ms"}, "a group that does not exist may have stories"
+    assert json.loads(nobody.explanation).keys() == {"now_ms", "keeps_offsets"}, (
+        "a group that does not exist may have stories"
+    )
 
 
 def test_a_client_can_ask_which_members_are_awaited(wire: Wire) -> None:

@@ -141,7 +141,8 @@ def delete_groups(
             # The group is deleted. Its other offsets follow in later steps; what is committed meanwhile stays.
             for first in range(0, 0 if response.results[0].error_code else len(held), DELETED):
                 yield 0
-                state.ask(shard, GroupOffsetsDeleted(group_id, tuple(held[first : first + DELETED])))
+                part = tuple(held[first : first + DELETED])
+                state.ask(shard, GroupOffsetsDeleted(group_id, part, context.client))
         else:
             results.append(DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NOT_COORDINATOR))
     return DeleteGroupsResponse(results=tuple(results))

@@ -24,6 +24,8 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     """The story of the running rebalance."""
     status: RebalanceStatus | None = None
     """None for a group that does not exist."""
+    keeps_offsets: bool = False
+    """Whether the journal keeps committed offsets that are changed from outside; an older version does not."""
 
 
 class Explaining:
@@ -45,6 +47,7 @@ class Explaining:
                 loaded_ms=journal.loaded_ms(group.group_id),
                 rebalance=journal.running(group.group_id),
                 status=state.shards[shard].rebalance_status(group.group_id, state.now),
+                keeps_offsets=True,
             )
         )
         self._room -= len(explanation)

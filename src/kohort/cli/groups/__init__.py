@@ -7,6 +7,8 @@ standings    over all stories: the worst offenders, who owns what since when
 wording      durations, partitions, names of members
 subjects     what a group of another protocol type is about: elections, shardings, Connect, schema registries
 reset        reset-offsets
+restore      restore: offsets that were reset, deleted or have expired
+undo         the command that undoes a change
 delete       delete, delete-offsets
 transfer     export, import
 lookup       groups that are about to be changed: do they exist, may they be changed

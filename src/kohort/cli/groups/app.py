@@ -20,6 +20,7 @@ from kohort.cli.groups.delete import delete, delete_offsets
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching, of_consumers
 from kohort.cli.groups.reset import reset_offsets
+from kohort.cli.groups.restore import restore
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
@@ -431,6 +432,7 @@ def _offset_document(row: PartitionLag) -> dict[str, Any]:
 app.command("explain")(explain)
 app.command("assign")(assign)
 app.command("reset-offsets")(reset_offsets)
+app.command("restore")(restore)
 app.command("delete")(delete)
 app.command("delete-offsets")(delete_offsets)
 app.command("export")(export)

@@ -18,6 +18,7 @@ from kohort.cli.connect import (
     fail,
 )
 from kohort.cli.groups.lookup import Offsets, does_not_exist, is_pattern, members_of
+from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import near_word
 from kohort.cli.output import Format, Output, plural, print_document
@@ -50,6 +51,7 @@ def delete(
     failures: dict[str, str] = {}
     with connected(where) as cluster:
         for group_id in names:
+            restore = restore_command(cluster, group_id)
             try:
                 cluster.delete_group(group_id)
             except ServerError as error:
@@ -58,6 +60,7 @@ def delete(
             else:
                 if output == Format.TABLE:
                     typer.echo(f"deleted group {group_id}")
+                    show([Line(f"to undo: {restore}", whole=True)] if restore else [])
     if output != Format.TABLE:
         rows = [{"group": one, "deleted": one not in failures, "error": failures.get(one)} for one in names]
         print_document(rows, output)
@@ -89,6 +92,7 @@ def delete_offsets(
         places = _places(cluster, group, cluster.committed(group), scope)
         what = f"{plural(len(places), 'offset')} of group {group}: {words_of(places)}"
         confirm(f"Delete {what}?", yes=yes, declined=UNDELETED, err=output != Format.TABLE)
+        restore = restore_command(cluster, group)
         try:
             refused = cluster.delete_offsets(group, places)
         except ServerError as error:
@@ -102,6 +106,7 @@ def delete_offsets(
         print_document({"group": group, "offsets": rows}, output)
     elif done:
         show([Line(f"deleted {plural(len(done), 'offset')} of group {group}: {words_of(done)}")])
+        show([Line(f"to undo: {restore}", whole=True)] if restore else [])
     for code in dict.fromkeys(refused.values()):
         where_refused = words_of(place for place in places if refused.get(place) == code)
         complain(f"{_refused_words(group, code)}: {where_refused}")

@@ -106,16 +106,14 @@ def print_moves(moves: Sequence[Move], first: Mapping[TopicPartition, FetchedRec
         typer.echo(f"  {place}: {words}" if width is None else _cut(f"  {shorten(place, width // 3)}: {words}", width))
 
 
-def undo_lines(group_id: str, moves: Sequence[Move], undo: str | None) -> list[Line]:
-    """How to take back the moves that were made. `undo` is the command that does it with a backup, if there is one."""
+def undo_lines(group_id: str, moves: Sequence[Move], *undo: str | None) -> list[Line]:
+    """How to take back the moves that were made. `undo` are the commands that do it, as far as there are any."""
     lines = []
+    commands = list(filter(None, undo))
     new = [move.place for move in moves if move.old is None]
     if any(move.old not in (None, move.new) for move in moves):
-        lines.append(
-            f"to undo: {undo}"
-            if undo
-            else "the old offsets are only above; --backup FILE would have kept them in a file"
-        )
+        lines += [f"{'or' if at else 'to undo'}: {command}" for at, command in enumerate(commands)]
+        lines += [] if commands else ["the old offsets are only above; --backup FILE would have kept them in a file"]
     if new:
         which = "had no offset before" if len(new) == 1 else "had no offsets before"
         command = f"kohort groups delete-offsets {shlex.quote(group_id)} {options_of('--topic', new)}"

@@ -39,6 +39,7 @@ from kohort.cli.groups.offset_plan import (
     set_words,
     undo_lines,
 )
+from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Line, instant, show
 from kohort.cli.option_objects import milliseconds
 from kohort.cli.output import Format, Output, plural, print_document
@@ -155,6 +156,7 @@ def reset_offsets(
         places, lost = places_to_reset(cluster, group, to, scope, old, copied)
         moves = _moves(cluster, to, moment_ms, places, old, copied)
         first = first_records(cluster, moves) if preview else None
+        restore = None
         if output == Format.TABLE:
             print_moves(moves, first)
             if moment:
@@ -164,14 +166,15 @@ def reset_offsets(
         if execute:
             what = f"Set {plural(len(moves), 'offset')} of group {group}?"
             confirm(what, yes=yes, declined=UNCHANGED, err=output != Format.TABLE)
+            restore = restore_command(cluster, group)
             commit(cluster, {group: moves}, {group: old}, backup)
     if output != Format.TABLE:
-        document = {"group": group, "executed": execute, "offsets": documents(moves, first)}
+        document = {"group": group, "executed": execute, "undo": restore, "offsets": documents(moves, first)}
         print_document(document | {"left_out": [{"topic": name, "partition": index} for name, index in lost]}, output)
     elif execute:
         file = None if backup is None else shlex.quote(str(backup))
         undo = f"kohort groups import {file} --execute" if file else None  # it keeps the metadata of the old offsets
-        show([Line(set_words(group, moves)), *undo_lines(group, moves, undo)])
+        show([Line(set_words(group, moves)), *undo_lines(group, moves, undo, restore)])
     else:
         show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
 

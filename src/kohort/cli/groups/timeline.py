@@ -6,13 +6,16 @@ come from a newer server or lack fields: only a story's number and start are cer
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
-from kohort.cli.groups.wording import Document, Line, Names, duration, instant, partitions
+from kohort.cli.groups.wording import Document, Line, Names, duration, instant, partitions, utc
 from kohort.cli.output import plural
 
 SHOWN_MEMBERS = 8
 """Members of a story whose partitions are shown; `-o json` has all."""
+SHOWN = 5
+"""Changed offsets of a story that are shown."""
 NOTABLE_MS = 10
 """Shorter phases are left out."""
 NOTABLE_WAIT_MS = 500
@@ -21,6 +24,8 @@ ORDINARY = ("joined last", "led and synced late", "gave up late")
 
 
 def story_lines(story: Document, names: Names) -> list[Line]:
+    if story.get("changed"):
+        return change_lines(story, names)
     headline = happened(story.get("cause", {}), names, consumers=_is_of_consumer_group(story))
     lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {headline}", bold=True)]
     if story.get("outcome") != "noted":
@@ -32,6 +37,32 @@ def story_lines(story: Document, names: Names) -> list[Line]:
     if story.get("outcome") in ("Stable", "Empty"):
         lines += _moves(story, names)
     return lines
+
+
+def change_lines(story: Document, names: Names) -> list[Line]:
+    """Committed offsets that were changed from outside, deleted, or have expired; `kohort groups restore` undoes it."""
+    cause = story.get("cause", {})
+    rows = [(topic, *row) for topic, rows in sorted(story["changed"].items()) for row in sorted(rows)]
+    count = plural(len(rows), "committed offset")
+    who = names.with_host(cause) if cause.get("client_id") else ""
+    if cause.get("what") == "offsets changed":
+        goes_on = ", and committed again and again" if story.get("goes_on") else ""
+        headline = f"{who} set {count} without being a member{goes_on}"
+    elif who:
+        headline = f"{who} deleted {count}"
+    else:
+        verb = "was" if len(rows) == 1 else "were"
+        headline = f"{count} {verb} deleted: {str(cause.get('cause', '')).partition('; ')[2]}"
+    lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {headline}", bold=True)]
+    lines += [Line(f"{topic}[{index}]: {_offset(old)} → {_offset(new)}", 4) for topic, index, old, new in rows[:SHOWN]]
+    if len(rows) > SHOWN:
+        lines.append(Line(f"and {len(rows) - SHOWN} more, with -o json", 4))
+    undo = f"kohort groups restore {shlex.quote(str(story.get('group', '')))} --before {utc(story['started_ms'])}"
+    return [*lines, Line(f"to undo, with all changes from outside since then: {undo}", 4, whole=True)]
+
+
+def _offset(offset: int) -> str:
+    return str(offset) if offset >= 0 else "none"
 
 
 def _is_of_consumer_group(story: Document) -> bool:

@@ -51,6 +51,8 @@ class GroupExplanation:
     """The story of the rebalance that is running."""
     stories: tuple[Document, ...]
     """The newest stories, the newest last; includes the rebalance that is running."""
+    keeps_offsets: bool = False
+    """Whether the journal has stories of committed offsets that were changed from outside."""
 
 
 def explain_group(router: Router, group_id: str, last: int) -> GroupExplanation:
@@ -74,6 +76,7 @@ def explain_group(router: Router, group_id: str, last: int) -> GroupExplanation:
             explanation.get("status"),
             explanation.get("rebalance"),
             stories,
+            explanation.get("keeps_offsets", False),
         )
 
     return router.at_coordinator(group_id, ask)

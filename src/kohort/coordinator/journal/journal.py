@@ -5,7 +5,8 @@ begins with "rebalance started" (its cause is the entry right before in the same
 and ends when the group is stable or empty, when the next rebalance replaces it, or when the coordinator stops. A
 consumer group has one story from the first raise of its epoch until all members have the newest target, however often
 the epoch is raised meanwhile; it includes the steps of each member (reconciliation_steps.py). An entry outside of a
-rebalance that starts none is a story by itself; the same thing again is added to it.
+rebalance that starts none is a story by itself; the same thing again is added to it. Changes of committed offsets
+(offsets/changes.py) are stories of their own, also during a rebalance: what follows each other is one story.
 
 The journal decides nothing: it may be missing, cut or damaged, and it accepts any sequence of entries.
 
@@ -31,7 +32,16 @@ from kohort.coordinator.journal.partition_moves import Owners, unread_owners
 from kohort.coordinator.journal.rebalance_counts import RebalanceCounts
 from kohort.coordinator.journal.rebalance_end import end_of_rebalance
 from kohort.coordinator.journal.reconciliation_steps import StepsByMember, hold_back, rows_of, take_step
-from kohort.coordinator.journal.story import HeldUp, PhaseLength, Story, cut, happening, held_up
+from kohort.coordinator.journal.story import (
+    MOST_CHANGES,
+    HeldUp,
+    PhaseLength,
+    Story,
+    changed_count,
+    cut,
+    happening,
+    held_up,
+)
 
 MAX_HAPPENINGS = 50
 """Happenings that a story keeps; further ones are counted."""
@@ -42,6 +52,9 @@ WITHIN = STEPS | {"target made", "held back"}
 """Entries of a consumer group that belong to the story of its rebalance."""
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 """Phases of a consumer group's rebalance: until it has a target; until all members have reached it."""
+
+PIECE_MS = 10_000
+"""A deletion in pieces, or a reset of several requests, takes less time from one to the next."""
 
 GAVE_UP = "it gave up partitions in the rebalance before, for others to take"
 
@@ -62,7 +75,18 @@ class Refused(NamedTuple):
 
 
 class _Group:
-    __slots__ = ("gave_up", "loaded_ms", "next_number", "open", "owners", "since", "single", "steps_of", "stories")
+    __slots__ = (
+        "changed",
+        "gave_up",
+        "loaded_ms",
+        "next_number",
+        "open",
+        "owners",
+        "since",
+        "single",
+        "steps_of",
+        "stories",
+    )
 
     def __init__(self, owners: Owners | None) -> None:
         self.next_number = 1
@@ -74,6 +98,8 @@ class _Group:
         """When the present phase of the running rebalance began."""
         self.single: Story | None = None
         """The newest story, if it is not a rebalance: the same thing again is added to it."""
+        self.changed: Story | None = None
+        """The newest story, if it is of changed offsets: what follows is added to it."""
         self.owners = owners
         """The owners of the partitions; None if unknown, because the journal dropped the group."""
         self.gave_up: frozenset[str] = frozenset()
@@ -129,6 +155,8 @@ class Journal:
                     group.loaded_ms = now
                 case "group unloaded":
                     self._interrupt(group, now)
+                case "offsets changed" | "offsets deleted" if entry.changes or entry.goes_on:
+                    self._change(group, entry, now)
                 case _:
                     if entry.what == "assignment refused":
                         self._refused.append(Refused(cut(entry.group), cut(entry.cause), group.open))
@@ -240,6 +268,26 @@ class Journal:
         self._close(group, single, "noted", now)
         group.single = single
 
+    def _change(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
+        """Committed offsets were changed or deleted from outside, or have expired."""
+        story = group.changed if group.stories else None
+        if story is not None and _continues(story, entry, now):
+            self._bytes -= len(group.stories.pop())
+            story.took_ms = now - story.started_ms
+        elif entry.changes:
+            number = self._number(group)
+            story = Story(entry.group, number, now, happening(entry, 0), outcome="noted", took_ms=0)
+        else:
+            return  # it goes on, and what began is forgotten
+        known = {(topic, row[0]) for topic, rows in story.changed.items() for row in rows}
+        for topic, partition, before, after in entry.changes[:MOST_CHANGES]:
+            if (topic, partition) not in known:
+                story.changed.setdefault(topic, []).append((partition, before, after))
+        story.goes_on = story.goes_on or entry.goes_on
+        self._keep(group, _encode(story))
+        self._mark(story)
+        group.changed, group.single = story, None
+
     def _note(self, story: Story, entry: JournalEntry, now: Millis) -> None:
         is_counted_only = entry.what in COUNTED_ONLY and entry.assignment_epoch < 0
         if len(story.happenings) < MAX_HAPPENINGS and not is_counted_only:
@@ -279,7 +327,7 @@ class Journal:
             story.phases[-1].ended_by = outcome
             story.members = rows_of(group.steps_of)
         group.steps_of = {}
-        group.open = group.single = None
+        group.open = group.single = group.changed = None
         self._keep(group, _encode(story))
         self._mark(story)
 
@@ -377,3 +425,14 @@ class Journal:
         """When the coordinator loaded the group, if this process did."""
         group = self._groups.get(group_id)
         return group.loaded_ms if group is not None else None
+
+
+def _continues(story: Story, entry: JournalEntry, now: Millis) -> bool:
+    """Whether a change of offsets belongs to the story of the one before: pieces of the same deletion or expiry, or
+    commits of the same client."""
+    cause = story.cause
+    is_same = (cause.what, cause.client_id, cause.host) == (entry.what, cut(entry.client_id), cut(entry.host))
+    if not is_same or not entry.follows or entry.goes_on:
+        return is_same and entry.goes_on
+    is_next_piece = now - story.started_ms - (story.took_ms or 0) < PIECE_MS
+    return is_next_piece and changed_count(story) + len(entry.changes) <= MOST_CHANGES

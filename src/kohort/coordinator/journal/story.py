@@ -17,6 +17,9 @@ from kohort.coordinator.events import JournalEntry, MemberStory, Millis
 LONGEST_TEXT = 250
 """Characters that are kept of a member id, client id, instance id or reason: requests can carry a megabyte."""
 
+MOST_CHANGES = 1_000
+"""Changed offsets of a story; the next ones begin another story."""
+
 Partitions = dict[str, list[int]]
 """By topic, ascending."""
 
@@ -167,6 +170,12 @@ class Story(msgspec.Struct, omit_defaults=True):
     """Partitions that had no owner before."""
     released: int = 0
     """Partitions that had an owner before and have none now."""
+    changed: dict[str, list[tuple[int, int, int]]] = {}
+    """Of "offsets deleted" and "offsets changed", by topic: the partition, and its committed offset before and after
+    the first change of this story; -1 for none."""
+    goes_on: bool = False
+    """offsets changed: the client committed again and again without being a member, for longer than `took_ms` maybe.
+    Later stories say which offsets it had reached when something else changed them."""
 
 
 def cut(text: str) -> str:
@@ -184,6 +193,10 @@ def happening(entry: JournalEntry, after_ms: Millis) -> Happening:
         host=cut(entry.host),
         waited_ms=entry.waited_ms if entry.waited_ms >= 0 else None,
     )
+
+
+def changed_count(story: Story) -> int:
+    return sum(map(len, story.changed.values()))
 
 
 def member_then(member: MemberStory) -> MemberThen:

@@ -6,5 +6,6 @@ sizes            the size of all offsets, and how much a commit may add to it
 transactional    TxnOffsetCommit: which commits of a transaction are refused
 groups_by_topic  which groups have offsets of a topic
 pending          offsets committed in transactions that are not decided
+changes          what is destroyed of them, for the journal
 repeated_commit  a commit that differs from the last one only in its offsets: its records, made in one go
 """

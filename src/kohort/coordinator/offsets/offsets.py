@@ -18,6 +18,7 @@ from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.soft_state import SESSION
 from kohort.coordinator.deadlines import Deadline
 from kohort.coordinator.events import (
+    Client,
     GroupOffsetsDeleted,
     GroupRequested,
     JournalEntry,
@@ -27,6 +28,7 @@ from kohort.coordinator.events import (
     TopicOffsetsDeleted,
 )
 from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.offsets.changes import OffsetChanges, asked_by
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
 from kohort.coordinator.offsets.sizes import Room, is_too_long
@@ -78,6 +80,7 @@ class Offsets:
         self._hard = hard
         self._running = running
         self._settings = settings
+        self._changes = OffsetChanges(config, hard, running)
         self.expires_more = False
         """The last `expire` has left some for the next one."""
 
@@ -127,6 +130,8 @@ class Offsets:
             topics.append(
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(results))
             )
+        if request.generation_id_or_member_epoch < 0:
+            self._changes.committed(request, event.client, topics, now)
         return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
 
     def _room_of(self, group_id: str, count: int) -> Room | None:
@@ -327,7 +332,7 @@ class Offsets:
         subscribed = self._subscribed(live) if live is not None else None
         consumers = self._hard.consumers.groups.get(request.group_id)
         topics = []
-        deleted = 0
+        deleted: list[Place] = []
         for asked in request.topics:
             kept = live is not None and is_subscribed(live, subscribed, asked.name)
             if consumers is not None:
@@ -337,11 +342,11 @@ class Offsets:
                 place = (asked.name, index)
                 if not kept and (place in offsets or pending.is_pending(request.group_id, place)):
                     self._emit(offset_record(request.group_id, asked.name, index, None))
-                    deleted += 1
+                    deleted.append(place)
                 refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kept else ErrorCode.NONE
                 results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=refused))
             topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=tuple(results)))
-        self._note_deleted(request.group_id, deleted, f"{event.client.client_id} of {event.client.host} asked for it")
+        self._changes.deleted(request.group_id, deleted, asked_by(event.client), event.client)
         return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
 
     def _subscribed(self, group: Group) -> set[str] | None:
@@ -350,19 +355,26 @@ class Offsets:
             return group.generation_topics
         return subscribed_topics(group)
 
-    def delete_first(self, group_id: str) -> None:
+    def delete_first(self, group_id: str, client: Client) -> None:
         """Delete the first DELETED offsets of a group that is deleted, and all that are pending. The others follow
         (`gone_with_group`)."""
         first = list(self._hard.offsets.get(group_id, ()))[:DELETED]
+        self._changes.deleted(group_id, first, asked_by(client), client)
         for place in dict.fromkeys([*first, *self._hard.pending.places(group_id)]):
             self._emit(offset_record(group_id, *place, None))
 
     def gone_with_group(self, event: GroupOffsetsDeleted) -> None:
         """What was committed after the deletion stays."""
         offsets, pending = self._hard.offsets.get(event.group_id, {}), self._hard.pending
-        for place, value in event.offsets:
-            if offsets.get(place) is value and not pending.is_pending(event.group_id, place):
-                self._emit(offset_record(event.group_id, *place, None))
+        gone = [
+            place
+            for place, value in event.offsets
+            if offsets.get(place) is value and not pending.is_pending(event.group_id, place)
+        ]
+        why = asked_by(event.client) if event.client is not None else "their group was deleted"
+        self._changes.deleted(event.group_id, gone, why, event.client)
+        for place in gone:
+            self._emit(offset_record(event.group_id, *place, None))
 
     def topics_deleted(self, topics: tuple[str, ...]) -> None:
         gone = frozenset(topics)
@@ -376,7 +388,9 @@ class Offsets:
         for place in event.places:
             if place in offsets or self._hard.pending.is_pending(event.group_id, place):
                 self._emit(offset_record(event.group_id, *place, None))
-        self._note_deleted(event.group_id, event.total, f"deleted topic: {', '.join(event.topics)}")
+        if event.total:
+            cause = f"{event.total} of them; deleted topic: {', '.join(event.topics)}"
+            self._running.out.journal.append(JournalEntry(event.group_id, "offsets deleted", cause))
 
     def _is_known(self, group_id: str) -> bool:
         return self._hard.has_offsets(group_id) or group_id in self._hard.consumers.groups
@@ -413,7 +427,7 @@ class Offsets:
             left -= len(expired)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
-            self._note_deleted(group_id, len(expired), "past their retention")
+            self._changes.deleted(group_id, expired, "past their retention")
             is_joined = group is not None and bool(group.pending) and self._deviations.swept_while_joining
             is_used = is_joined or pending or len(expired) < len(offsets)
             if group is not None and group.phase is Phase.EMPTY and not is_used:
@@ -434,11 +448,6 @@ class Offsets:
             self._emit(generation_record("", highest))
         for name in gone:
             self._emit(generation_record(name, None))
-
-    def _note_deleted(self, group_id: str, count: int, why: str) -> None:
-        if count:
-            entry = JournalEntry(group_id, "offsets deleted", f"{count} of them; {why}")
-            self._running.out.journal.append(entry)
 
     def _emit(self, record: Record) -> None:
         self._running.out.records.append(record)

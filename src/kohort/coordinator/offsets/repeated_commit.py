@@ -21,12 +21,24 @@ class RepeatedCommit:
     """`request`: a commit that was accepted as a whole. It has topic names and no retention time. `topic_ids`: the ids
     to write, one for each topic."""
 
-    __slots__ = ("_constants", "_counted", "_encoding", "fenced", "group_id", "places", "request", "version")
+    __slots__ = (
+        "_constants",
+        "_counted",
+        "_encoding",
+        "fenced",
+        "group_id",
+        "is_from_outside",
+        "places",
+        "request",
+        "version",
+    )
 
     def __init__(self, request: OffsetCommitRequest, version: int, topic_ids: Sequence[bytes]) -> None:
         self.request = request
         self.version = version
         self.group_id = request.group_id
+        self.is_from_outside = request.generation_id_or_member_epoch < 0
+        """Of no member, as tools and simple consumers commit."""
         asked = [
             (topic, topic_id, partition)
             for topic, topic_id in zip(request.topics, topic_ids, strict=True)

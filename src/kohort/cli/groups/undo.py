@@ -1,0 +1,21 @@
+"""The command that undoes a change of committed offsets, where the coordinator keeps them in its journal."""
+
+from __future__ import annotations
+
+import shlex
+
+from kohort.cli.groups.wording import utc
+from kohort.client.cluster import Cluster
+from kohort.client.errors import KafkaError
+
+
+def restore_command(cluster: Cluster, group_id: str) -> str | None:
+    """Undoes what is changed from now on, by the server's clock. None if the coordinator does not keep offsets, or does
+    not say so."""
+    try:
+        explanation = cluster.explain_group(group_id, last=0)
+    except KafkaError:
+        return None
+    if not explanation.keeps_offsets:
+        return None
+    return f"kohort groups restore {shlex.quote(group_id)} --before {utc(explanation.now_ms)}"
