@@ -6,7 +6,7 @@ transaction: it is an offset, and pending until the producer's marker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from kohort.coordinator.consumer.group import ConsumerFold
 from kohort.coordinator.events import Record, TargetRecords
@@ -75,17 +75,6 @@ class HardState:
     def count_of(self, topics: Collection[str]) -> int:
         """How many offsets these topics have; what is committed and pending too counts twice."""
         return self.by_topic.count(topics) + self.pending.by_topic.count(topics)
-
-    def goes_back(self, group: str, places: Sequence[Place], offsets: Sequence[int]) -> bool:
-        """Whether one of these offsets is before the committed one."""
-        committed = self.offsets.get(group)
-        if committed is None:
-            return False
-        for place, offset in zip(places, offsets, strict=True):
-            value = committed.get(place)
-            if value is not None and offset < value.offset:
-                return True
-        return False
 
     def places(self, group: str) -> list[Place]:
         """The partitions with a committed or a pending offset."""

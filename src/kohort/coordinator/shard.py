@@ -27,6 +27,7 @@ from kohort.coordinator.consumer.soft_state import DEADLINES_OF_CONSUMERS, WAKE
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
+    Client,
     DeadlineReached,
     Effects,
     Event,
@@ -210,6 +211,10 @@ class Shard:
         """`step` for a repeated commit that is accepted whole; `commit_records` is to follow. None for any other:
         nothing was done, and it takes the step."""
         return None if self.unavailable else self._stamped(self._offsets.take_commit(commit, now))
+
+    def take_from_outside(self, commit: RepeatedCommit, client: Client, offsets: Sequence[int], now: Millis) -> bool:
+        """Whether the journal need not be told of a repeated commit of no member. Otherwise it takes the step."""
+        return self._offsets.changes.take_repeated(commit, client, offsets, now)
 
     def commit_records(self, commit: RepeatedCommit, offsets: Sequence[int], now: Millis) -> OffsetRecords:
         """The records of a commit that `take_commit` accepted at this version."""

@@ -98,7 +98,7 @@ def test_steady_commits_of_a_simple_consumer_are_one_story(client: Connection, w
     wire.advance(1_000)
     commit(client, 6)
     assert [(who, rows) for _, who, rows, _ in changed(client)][1:] == [("operator", [[0, 199, 5]])], (
-        "the short way of repeated commits is not seen"
+        "what the steady consumer commits over the reset goes on"
     )
 
 
@@ -126,7 +126,7 @@ def test_going_back_and_a_long_silence_begin_a_new_story(client: Connection, wir
     wire.advance(changes.YOUNG_MS)
     commit(client, 50)
     commit(client, 51)
-    assert changed(client)[1:] == [("offsets changed", "client", [[0, 90, 50]], False)]
+    assert changed(client)[1:] == [("offsets changed", "client", [[0, 90, 50]], True)]
     wire.advance(changes.YOUNG_MS)
     commit(client, 20)
     for offset in (52, 53):
@@ -140,6 +140,24 @@ def test_going_back_and_a_long_silence_begin_a_new_story(client: Connection, wir
     commit(wire.connect(), 54)
     commit(wire.connect(), 55)
     assert [rows for _, _, rows, _ in changed(client)][5:] == [[[0, 53, 54]], [[0, 54, 55]]]
+
+
+def test_two_simple_consumers_that_share_a_group(wire: Wire, client: Connection) -> None:
+    """Each has its partition, and they commit in turn. Two that fight for one are bounded."""
+    others = [wire.connect(client_id=name) for name in ("a", "b")]
+    for offset in range(1, 30):
+        wire.advance(1_000)
+        for partition, other in enumerate(others):
+            commit(other, offset, partition=partition)
+    assert changed(client) == [
+        ("offsets changed", "a", [[0, -1, 1]], True),
+        ("offsets changed", "b", [[1, -1, 1]], True),
+    ]
+    for offset in range(30, 30 + 4 * changes.MOST_RETURNS):
+        wire.advance(changes.YOUNG_MS)
+        commit(others[0], offset, partition=0)
+        commit(others[1], 0, partition=0)
+    assert len(changed(client)) < 2 * changes.MOST_RETURNS + 10
 
 
 def test_members_in_between_begin_a_new_story(client: Connection) -> None:

@@ -140,8 +140,8 @@ class Commits:
             accepted = kept.accepted = self._accept(kept, now)
             if accepted is None:
                 return b""
-        if kept.commit.is_from_outside and shard.hard.goes_back(kept.commit.group_id, kept.commit.places, offsets):
-            return b""  # the journal keeps the offsets (coordinator/offsets/changes.py)
+        if kept.commit.is_from_outside and not shard.take_from_outside(kept.commit, kept.client, offsets, now):
+            return b""  # it is told to the journal
         state.groups.append_offsets(shard.index, shard.commit_records(kept.commit, offsets, now))
         committer.in_vain = 0
         kept.count.handled += 1

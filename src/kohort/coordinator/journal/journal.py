@@ -53,6 +53,8 @@ WITHIN = STEPS | {"target made", "held back"}
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 """Phases of a consumer group's rebalance: until it has a target; until all members have reached it."""
 
+MOST_RUNS = 50
+"""Clients of a group of which the journal can still note that they go on."""
 PIECE_MS = 10_000
 """A deletion in pieces, or a reset of several requests, takes less time from one to the next."""
 
@@ -82,6 +84,7 @@ class _Group:
         "next_number",
         "open",
         "owners",
+        "runs",
         "since",
         "single",
         "steps_of",
@@ -100,6 +103,8 @@ class _Group:
         """The newest story, if it is not a rebalance: the same thing again is added to it."""
         self.changed: Story | None = None
         """The newest story, if it is of changed offsets: what follows is added to it."""
+        self.runs: dict[tuple[str, str], Story] = {}
+        """The newest story of each client that committed from outside, by its id and host."""
         self.owners = owners
         """The owners of the partitions; None if unknown, because the journal dropped the group."""
         self.gave_up: frozenset[str] = frozenset()
@@ -270,23 +275,42 @@ class Journal:
 
     def _change(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         """Committed offsets were changed or deleted from outside, or have expired."""
+        who = cut(entry.client_id), cut(entry.host)
+        if entry.goes_on:
+            self._goes_on(group, group.runs.get(who))
+            return
         story = group.changed if group.stories else None
         if story is not None and _continues(story, entry, now):
             self._bytes -= len(group.stories.pop())
             story.took_ms = now - story.started_ms
-        elif entry.changes:
+        else:
             number = self._number(group)
             story = Story(entry.group, number, now, happening(entry, 0), outcome="noted", took_ms=0)
-        else:
-            return  # it goes on, and what began is forgotten
         known = {(topic, row[0]) for topic, rows in story.changed.items() for row in rows}
         for topic, partition, before, after in entry.changes[:MOST_CHANGES]:
             if (topic, partition) not in known:
                 story.changed.setdefault(topic, []).append((partition, before, after))
-        story.goes_on = story.goes_on or entry.goes_on
         self._keep(group, _encode(story))
         self._mark(story)
         group.changed, group.single = story, None
+        if entry.what == "offsets changed":
+            group.runs.pop(who, None)
+            group.runs[who] = story
+            if len(group.runs) > MOST_RUNS:
+                del group.runs[next(iter(group.runs))]
+
+    def _goes_on(self, group: _Group, story: Story | None) -> None:
+        """The client has committed again; other stories may have come in between."""
+        if story is None or story.goes_on:
+            return
+        before = _encode(story)
+        if before not in group.stories:
+            return  # the journal has dropped it
+        story.goes_on = True
+        after = _encode(story)
+        group.stories[group.stories.index(before)] = after
+        self._bytes += len(after) - len(before)
+        self._mark(story)
 
     def _note(self, story: Story, entry: JournalEntry, now: Millis) -> None:
         is_counted_only = entry.what in COUNTED_ONLY and entry.assignment_epoch < 0
@@ -432,7 +456,5 @@ def _continues(story: Story, entry: JournalEntry, now: Millis) -> bool:
     commits of the same client."""
     cause = story.cause
     is_same = (cause.what, cause.client_id, cause.host) == (entry.what, cut(entry.client_id), cut(entry.host))
-    if not is_same or not entry.follows or entry.goes_on:
-        return is_same and entry.goes_on
-    is_next_piece = now - story.started_ms - (story.took_ms or 0) < PIECE_MS
+    is_next_piece = is_same and entry.follows and now - story.started_ms - (story.took_ms or 0) < PIECE_MS
     return is_next_piece and changed_count(story) + len(entry.changes) <= MOST_CHANGES

@@ -80,7 +80,7 @@ class Offsets:
         self._hard = hard
         self._running = running
         self._settings = settings
-        self._changes = OffsetChanges(config, hard, running)
+        self.changes = OffsetChanges(config, hard, running)
         self.expires_more = False
         """The last `expire` has left some for the next one."""
 
@@ -131,7 +131,7 @@ class Offsets:
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(results))
             )
         if request.generation_id_or_member_epoch < 0:
-            self._changes.committed(request, event.client, topics, now)
+            self.changes.committed(request, event.client, topics, now)
         return self._reply(event, OffsetCommitResponse(topics=tuple(topics)))
 
     def _room_of(self, group_id: str, count: int) -> Room | None:
@@ -346,7 +346,7 @@ class Offsets:
                 refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kept else ErrorCode.NONE
                 results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=refused))
             topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=tuple(results)))
-        self._changes.deleted(request.group_id, deleted, asked_by(event.client), event.client)
+        self.changes.deleted(request.group_id, deleted, asked_by(event.client), event.client)
         return self._reply(event, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics)))
 
     def _subscribed(self, group: Group) -> set[str] | None:
@@ -359,7 +359,7 @@ class Offsets:
         """Delete the first DELETED offsets of a group that is deleted, and all that are pending. The others follow
         (`gone_with_group`)."""
         first = list(self._hard.offsets.get(group_id, ()))[:DELETED]
-        self._changes.deleted(group_id, first, asked_by(client), client)
+        self.changes.deleted(group_id, first, asked_by(client), client)
         for place in dict.fromkeys([*first, *self._hard.pending.places(group_id)]):
             self._emit(offset_record(group_id, *place, None))
 
@@ -372,7 +372,7 @@ class Offsets:
             if offsets.get(place) is value and not pending.is_pending(event.group_id, place)
         ]
         why = asked_by(event.client) if event.client is not None else "their group was deleted"
-        self._changes.deleted(event.group_id, gone, why, event.client)
+        self.changes.deleted(event.group_id, gone, why, event.client)
         for place in gone:
             self._emit(offset_record(event.group_id, *place, None))
 
@@ -427,7 +427,7 @@ class Offsets:
             left -= len(expired)
             for topic, partition in expired:
                 self._emit(offset_record(group_id, topic, partition, None))
-            self._changes.deleted(group_id, expired, "past their retention")
+            self.changes.deleted(group_id, expired, "past their retention")
             is_joined = group is not None and bool(group.pending) and self._deviations.swept_while_joining
             is_used = is_joined or pending or len(expired) < len(offsets)
             if group is not None and group.phase is Phase.EMPTY and not is_used:

@@ -6,6 +6,7 @@ The records are those that `Offsets.commit` would write, byte by byte (tests/bro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kohort.coordinator.consumer.reconciliation import TopicPartition
 from kohort.coordinator.events import Millis
@@ -30,6 +31,7 @@ class RepeatedCommit:
         "is_from_outside",
         "places",
         "request",
+        "run",
         "version",
     )
 
@@ -39,6 +41,8 @@ class RepeatedCommit:
         self.group_id = request.group_id
         self.is_from_outside = request.generation_id_or_member_epoch < 0
         """Of no member, as tools and simple consumers commit."""
+        self.run: Any = None
+        """The run (changes.py) that has all its partitions."""
         asked = [
             (topic, topic_id, partition)
             for topic, topic_id in zip(request.topics, topic_ids, strict=True)
