@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from group_driver import commit, commit_request, join, leave, stable
+from group_driver import commit, commit_request, consumer_beat, consumer_join, join, leave, stable
 from wire_driver import Connection, Wire, with_topic
 
 from kohort.broker.topics.catalog import JOURNAL_TOPIC
@@ -160,12 +160,38 @@ def test_two_simple_consumers_that_share_a_group(wire: Wire, client: Connection)
     assert len(changed(client)) < 2 * changes.MOST_RETURNS + 10
 
 
+def test_limits_of_what_is_remembered(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond them, only what goes back is kept: never a story for each commit."""
+    monkeypatch.setattr(changes, "MOST_IN_ALL", 5)
+    monkeypatch.setattr(changes, "MOST_CLIENTS", 2)
+    wire = client.wire
+    commit_all(client, 1, range(5))
+    for offset in range(1, 6):
+        commit(wire.connect(client_id="late"), offset, partition=9)
+    assert len(changed(client)) == 1
+    commit(wire.connect(client_id="late"), 2, partition=9)
+    assert changed(client)[1:] == [("offsets changed", "late", [[9, 5, 2]], False)]
+    wire.advance(HOUR + 1)
+    commit(wire.connect(client_id="late"), 3, partition=9)
+    assert changed(client)[2:] == [("offsets changed", "late", [[9, 2, 3]], False)], "ended runs make room"
+    for offset, name in enumerate("abc"):
+        commit(wire.connect(client_id=name), offset, partition=8)
+    assert [who for _, who, _, _ in changed(client)][3:] == ["a"]
+
+
 def test_members_in_between_begin_a_new_story(client: Connection) -> None:
     commit(client, 100)
     joined = join(client)
     leave(client, joined.member_id)
     commit(client, 101)
     assert [rows for _, _, rows, _ in changed(client)] == [[[0, -1, 100]], [[0, 100, 101]]]
+
+
+def test_an_empty_consumer_group(client: Connection) -> None:
+    client.ask(consumer_join("m"), 0)
+    client.ask(consumer_beat("m", -1), 0)
+    commit(client, 5, 9)
+    assert changed(client) == [("offsets changed", "client", [[0, -1, 5]], False)]
 
 
 def test_a_commit_that_changes_nothing_is_none(client: Connection) -> None:

@@ -78,7 +78,7 @@ class Refused(NamedTuple):
 
 class _Group:
     __slots__ = (
-        "changed",
+        "ends_with_change",
         "gave_up",
         "loaded_ms",
         "next_number",
@@ -101,9 +101,9 @@ class _Group:
         """When the present phase of the running rebalance began."""
         self.single: Story | None = None
         """The newest story, if it is not a rebalance: the same thing again is added to it."""
-        self.changed: Story | None = None
-        """The newest story, if it is of changed offsets: what follows is added to it."""
-        self.runs: dict[tuple[str, str], Story] = {}
+        self.ends_with_change = False
+        """The newest finished story is one of changed offsets: what follows is added to it."""
+        self.runs: dict[tuple[str, str], bytes] = {}
         """The newest story of each client that committed from outside, by its id and host."""
         self.owners = owners
         """The owners of the partitions; None if unknown, because the journal dropped the group."""
@@ -277,9 +277,11 @@ class Journal:
         """Committed offsets were changed or deleted from outside, or have expired."""
         who = cut(entry.client_id), cut(entry.host)
         if entry.goes_on:
-            self._goes_on(group, group.runs.get(who))
+            self._goes_on(group, who)
             return
-        story = group.changed if group.stories else None
+        story = None
+        if entry.follows and group.ends_with_change and group.stories:
+            story = _decoder().decode(group.stories[-1])
         if story is not None and _continues(story, entry, now):
             self._bytes -= len(group.stories.pop())
             story.took_ms = now - story.started_ms
@@ -290,22 +292,22 @@ class Journal:
         for topic, partition, before, after in entry.changes[:MOST_CHANGES]:
             if (topic, partition) not in known:
                 story.changed.setdefault(topic, []).append((partition, before, after))
-        self._keep(group, _encode(story))
+        data = _encode(story)
+        self._keep(group, data)
         self._mark(story)
-        group.changed, group.single = story, None
+        group.ends_with_change, group.single = True, None
         if entry.what == "offsets changed":
             group.runs.pop(who, None)
-            group.runs[who] = story
+            group.runs[who] = data
             if len(group.runs) > MOST_RUNS:
                 del group.runs[next(iter(group.runs))]
 
-    def _goes_on(self, group: _Group, story: Story | None) -> None:
-        """The client has committed again; other stories may have come in between."""
-        if story is None or story.goes_on:
-            return
-        before = _encode(story)
-        if before not in group.stories:
-            return  # the journal has dropped it
+    def _goes_on(self, group: _Group, who: tuple[str, str]) -> None:
+        """A client has committed again; other stories may have come in between."""
+        before = group.runs.pop(who, None)
+        if before is None or before not in group.stories:
+            return  # it is noted already, or the journal has dropped the story
+        story = _decoder().decode(before)
         story.goes_on = True
         after = _encode(story)
         group.stories[group.stories.index(before)] = after
@@ -351,7 +353,8 @@ class Journal:
             story.phases[-1].ended_by = outcome
             story.members = rows_of(group.steps_of)
         group.steps_of = {}
-        group.open = group.single = group.changed = None
+        group.open = group.single = None
+        group.ends_with_change = False
         self._keep(group, _encode(story))
         self._mark(story)
 
@@ -456,5 +459,5 @@ def _continues(story: Story, entry: JournalEntry, now: Millis) -> bool:
     commits of the same client."""
     cause = story.cause
     is_same = (cause.what, cause.client_id, cause.host) == (entry.what, cut(entry.client_id), cut(entry.host))
-    is_next_piece = is_same and entry.follows and now - story.started_ms - (story.took_ms or 0) < PIECE_MS
+    is_next_piece = is_same and now - story.started_ms - (story.took_ms or 0) < PIECE_MS
     return is_next_piece and changed_count(story) + len(entry.changes) <= MOST_CHANGES

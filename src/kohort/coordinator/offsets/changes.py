@@ -34,8 +34,13 @@ IN_A_ROW = 3
 """So many runs of different connections in a row become one."""
 MOST_RETURNS = 20
 """So many runs in a row, each of which began because an offset went back, become one."""
-MOST_GROUPS, MOST_CLIENTS, MOST_PLACES = 10_000, 50, 10_000
-"""Groups of a shard with runs, runs of a group, and partitions of a run, that are remembered."""
+MOST_CLIENTS = 50
+"""Runs of a group."""
+MOST_PLACES, MOST_IN_ALL = 10_000, 20_000
+"""Partitions of a run, and of all runs of a shard, some megabytes. Beyond these limits the journal is told only of
+commits that go back: it does not fill with what cannot be remembered."""
+SWEEP_MS = 60_000
+"""How often the ended runs are looked for, if there are too many."""
 
 Change = tuple[str, int, int, int]
 """Topic, partition, and the offset before and after."""
@@ -48,7 +53,17 @@ def asked_by(client: Client) -> str:
 class Run:
     """Commits of one client that follow each other. `in_a_row` and `returns`: see IN_A_ROW and MOST_RETURNS."""
 
-    __slots__ = ("began_ms", "client", "generation_id", "in_a_row", "last_ms", "places", "repeats", "returns")
+    __slots__ = (
+        "began_ms",
+        "client",
+        "generation_id",
+        "in_a_row",
+        "is_full",
+        "last_ms",
+        "places",
+        "repeats",
+        "returns",
+    )
 
     def __init__(self, client: Client, generation_id: int, now: Millis) -> None:
         self.client = client
@@ -57,6 +72,8 @@ class Run:
         self.places: set[Place] = set()
         self.repeats = False
         """It has committed the same partitions again."""
+        self.is_full = False
+        """It has more partitions than are remembered."""
         self.in_a_row = self.returns = 1
 
 
@@ -67,6 +84,9 @@ class OffsetChanges:
         self._running = running
         self._runs: dict[str, dict[tuple[str, str], Run]] = {}
         """By group, and the client's id and host."""
+        self._places = 0
+        """Of all runs."""
+        self._swept_ms: Millis = 0
         self._deleter: tuple[str, Client] | None = None
         """The last deletion: of which group, and which client asked for it. The same connection has the same object."""
 
@@ -76,7 +96,8 @@ class OffsetChanges:
         if places:
             offsets = self._hard.offsets.get(group_id, {})
             gone = tuple((*place, value.offset, NONE) for place in places if (value := offsets.get(place)) is not None)
-            self._runs.pop(group_id, None)
+            for run in self._runs.pop(group_id, {}).values():
+                self._places -= len(run.places)
             last = self._deleter
             follows = client is None or (last is not None and last[0] == group_id and last[1] is client)
             self._deleter = None if client is None else (group_id, client)
@@ -102,18 +123,23 @@ class OffsetChanges:
                     goes_back = goes_back or asked.committed_offset < before
         if not changes:
             return
+        cause = f"{len(changes)} of them; {client.client_id} of {client.host} committed without being a member"
         known = self._known(group_id, client, now)
         run = self._run(known, group_id, client, now, goes_back=goes_back)
+        if run is None:
+            if goes_back:
+                self._tell("offsets changed", group_id, cause, client, tuple(changes.values()), follows=False)
+            return
         run.last_ms = now
-        new: tuple[Change, ...] = ()
-        if len(run.places) < MOST_PLACES:
-            new = tuple(change for place, change in changes.items() if place not in run.places)
+        new = tuple(change for place, change in changes.items() if place not in run.places)
+        if new and (run.is_full or len(run.places) >= MOST_PLACES or not self._has_room(now)):
+            run.is_full, new = True, ()
+        if new:
             run.places.update(changes)
+            self._places += len(new)
         if new or not run.repeats:
             run.repeats = not new
-            count = f"{len(changes)} of them"
-            why = f"{count}; {client.client_id} of {client.host} committed without being a member"
-            self._tell("offsets changed", group_id, why, client, new, follows=run is known, goes_on=not new)
+            self._tell("offsets changed", group_id, cause, client, new, follows=run is known, goes_on=not new)
 
     def take_repeated(self, commit: RepeatedCommit, client: Client, offsets: Sequence[int], now: Millis) -> bool:
         """True if `committed` would tell nothing of this commit; then it counts. Otherwise nothing was done."""
@@ -123,7 +149,7 @@ class OffsetChanges:
         if run is None or not run.repeats:
             return False
         if commit.run is not run:
-            if len(run.places) < MOST_PLACES and not run.places.issuperset(commit.places):
+            if not run.is_full and not run.places.issuperset(commit.places):
                 return False
             commit.run = run
         committed = self._hard.offsets.get(commit.group_id, {})
@@ -146,24 +172,48 @@ class OffsetChanges:
             return None
         return run
 
-    def _run(self, known: Run | None, group_id: str, client: Client, now: Millis, *, goes_back: bool) -> Run:
-        """The run that a commit continues, or a new one."""
+    def _has_room(self, now: Millis) -> bool:
+        if self._places < MOST_IN_ALL:
+            return True
+        if now - self._swept_ms >= SWEEP_MS:
+            self._swept_ms = now
+            for group_id in list(self._runs):
+                self._sweep(group_id, now)
+        return self._places < MOST_IN_ALL
+
+    def _sweep(self, group_id: str, now: Millis) -> None:
+        """Forget the group's runs that have ended."""
+        runs = self._runs[group_id]
+        for who, run in list(runs.items()):
+            if now - run.last_ms > GAP_MS:
+                self._places -= len(runs.pop(who).places)
+        if not runs:
+            del self._runs[group_id]
+
+    def _run(self, known: Run | None, group_id: str, client: Client, now: Millis, *, goes_back: bool) -> Run | None:
+        """The run that a commit continues, or a new one; None if there are too many."""
         if known is not None:
-            returns = goes_back and now - known.began_ms >= YOUNG_MS and known.returns < MOST_RETURNS
-            is_other = known.client is not client and not known.repeats and known.in_a_row < IN_A_ROW
-            if not returns and not is_other:
+            is_young = now - known.began_ms < YOUNG_MS
+            is_other = known.client is not client and not known.repeats
+            if goes_back:
+                continues = known.returns >= MOST_RETURNS or (is_young and not is_other)
+            else:
+                continues = known.in_a_row >= IN_A_ROW or not is_other
+            if continues:
                 return known
         run = Run(client, self._generation(group_id), now)
         if known is not None:
             run.returns += known.returns if goes_back else 0
             run.in_a_row += 0 if goes_back else known.in_a_row
-        runs = self._runs.setdefault(group_id, {})
-        runs.pop((client.client_id, client.host), None)
-        runs[client.client_id, client.host] = run
-        if len(runs) > MOST_CLIENTS:
-            del runs[next(iter(runs))]
-        if len(self._runs) > MOST_GROUPS:
-            del self._runs[next(iter(self._runs))]
+        who = (client.client_id, client.host)
+        former = self._runs.get(group_id, {}).pop(who, None)
+        if former is not None:
+            self._places -= len(former.places)
+        if len(self._runs.get(group_id, ())) >= MOST_CLIENTS:
+            self._sweep(group_id, now)
+        if len(self._runs.get(group_id, ())) >= MOST_CLIENTS or not self._has_room(now):
+            return None
+        self._runs.setdefault(group_id, {})[who] = run
         return run
 
     def _generation(self, group_id: str) -> int:
