@@ -7,6 +7,7 @@ not in the journal: a partition that only members have committed is left alone.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -98,12 +99,12 @@ def restore(
             undo = restore_command(cluster, group)
             commit(cluster, {group: moves}, {group: old}, backup)
     if output != Format.TABLE:
-        document = {"group": group, "executed": execute, "offsets": documents(moves, None)}
+        document = {"group": group, "executed": execute and bool(moves), "offsets": documents(moves, None)}
         document |= {"left_out": _places(lost), "new_since_then": _places(new)}
         print_document(document | {"undoes": [story["number"] for story in undone]}, output)
         return
     if new:
-        command = f"kohort groups delete-offsets {group} {options_of('--topic', new)}"
+        command = f"kohort groups delete-offsets {shlex.quote(group)} {options_of('--topic', new)}"
         show([Line(f"{words_of(new)} had no offset before; to delete it: {command}", whole=True)])
     if moves and execute:
         show([Line(set_words(group, moves)), Line(f"to undo: {undo}", whole=True)])
