@@ -1,4 +1,4 @@
-"""`kohort groups watch` against a server: a table, JSON, lines, a terminal, an outage; and how many requests it takes."""
+"""`kohort groups watch` against a server: as a table, JSON, lines, on a terminal, in an outage; its requests."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_lines_have_no_escape_codes(start: Start, group: str) -> None:
 
 def test_on_a_terminal(bootstrap: str, group: str) -> None:
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", "from kohort.cli.main import main; main()", "groups", "watch", group, "-b", bootstrap],
         stdin=theirs,

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
@@ -20,7 +20,7 @@ from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups,
 from kohort.cli.groups.lookup import absent, selected
 from kohort.cli.groups.watch.changes import Change, Changes
 from kohort.cli.groups.watch.sampling import Sampler
-from kohort.cli.groups.watch.screen import Styled, View, clock, figures_document, pictured
+from kohort.cli.groups.watch.screen import HEADING, View, clock, figures_document, pictured
 from kohort.cli.groups.watch.trends import GroupRow, PartitionRow, Stuck, Trends
 from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import choice, milliseconds
@@ -65,10 +65,10 @@ def watch(
     if seconds * 1000 < LEAST_INTERVAL_MS:
         raise typer.BadParameter(f"{interval!r} is shorter than {LEAST_INTERVAL_MS}ms", param_hint=["--interval"])
     with connected(where, PATIENCE_MS) as cluster:
-        listed = selected(cluster, names or ())
-        if missing := absent(cluster, names or (), listed):
+        chosen = tuple(names or ())
+        if missing := absent(cluster, chosen, selected(cluster, chosen)):
             fail("; ".join(missing))
-        sampler = Sampler(cluster, names or (), STORIES)
+        sampler = Sampler(cluster, chosen, STORIES)
         watched = Watched(seconds)
         watched.add(sampler.take())
         if once:
@@ -160,12 +160,11 @@ class _Lines:
 
     def show(self) -> None:
         width = terminal_width()
-        lines: Sequence[Styled] = pictured(self._watched.view(news_only=True), width)
         if self._printed:
             typer.echo()
         self._printed = True
-        for line in lines:
-            typer.secho(line.text, bold=width is not None and line.style == "bold")
+        for line in pictured(self._watched.view(news_only=True), width):
+            typer.secho(line.text, bold=width is not None and line.style == HEADING)
         sys.stdout.flush()
 
 

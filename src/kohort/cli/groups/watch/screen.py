@@ -59,7 +59,10 @@ class _Shown(Generic[Row]):
 
 def pictured(view: View, width: int | None = None, height: int | None = None) -> list[Styled]:
     """All lines. `width` and `height` None: no limit."""
-    top = [Styled(_headline(view), HEADING)]
+    headline = _headline(view)
+    if view.hint and (width is None or len(headline) + len(GAP) + len(view.hint) <= width):
+        headline += GAP + view.hint
+    top = [Styled(headline, HEADING)]
     if view.trouble:
         top.append(Styled(view.trouble, BAD))
     stuck = [] if len(view.rows) == 1 else _stuck_lines(view.rows, None if height is None else SHOWN_STUCK)
@@ -97,7 +100,7 @@ def _headline(view: View) -> str:
         parts += [f"{stuck} stuck"] if stuck else []
         rebalancing = sum(row.is_rebalancing for row in view.rows)
         parts += [f"{rebalancing} rebalancing"] if rebalancing else []
-    return GAP.join([at, *parts, *([view.hint] if view.hint else [])])
+    return GAP.join([at, *parts])
 
 
 # -- groups
