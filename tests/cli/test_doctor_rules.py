@@ -81,7 +81,7 @@ def test_a_deserted_group() -> None:
     group = surveyed("billing", {0: 3, 1: 5}, stories=[left], now_ms=NOW)
     quiet = the(case(group, None, {0: 10, 1: 5}))
     assert of(quiet) == ("warning", "deserted")
-    assert quiet.text == "has no members: 7 records wait; w1 on 10.0.0.1 left: closing, 1 h 59 min ago"
+    assert quiet.text == "has no members: 7 records wait; w1 on 10.0.0.1 left: closing, 2 h ago"
     grows = the(case(group, None, {0: 12, 1: 5}, ends_before={0: 10, 1: 5}, minutes=20))
     assert of(grows) == ("critical", "deserted")
     assert "9 records wait, the oldest for more than 10 min, and 2 records came within 12.0 s" in grows.text

@@ -260,12 +260,7 @@ def _found(
 
 
 def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]) -> list[PartitionLag]:
-    owners = {
-        (topic, partition): member
-        for member in group.members
-        for topic, partitions in member.assigned.items()
-        for partition in partitions
-    }
+    owners = group.owners()
     shown = sorted({*committed, *owners})
     ends = _ends(cluster, shown)
     stable = stable_ends(cluster, ends)

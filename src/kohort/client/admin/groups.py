@@ -117,6 +117,15 @@ class GroupDescription:
     type: str = ""
     epoch: int | None = None
 
+    def owners(self) -> dict[TopicPartition, GroupMember]:
+        """The member that has each partition; empty while a classic group rebalances."""
+        return {
+            (topic, index): member
+            for member in self.members
+            for topic, indexes in member.assigned.items()
+            for index in indexes
+        }
+
 
 def list_groups(router: Router, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
     wanted_states, wanted_types = tuple(states), tuple(types)

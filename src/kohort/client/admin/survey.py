@@ -62,15 +62,6 @@ class SurveyedGroup:
     explanation: GroupExplanation | None = None
     error: str = ""
 
-    @property
-    def owned(self) -> set[TopicPartition]:
-        return {
-            (topic, index)
-            for member in self.group.members
-            for topic, indexes in member.assigned.items()
-            for index in indexes
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -108,7 +99,7 @@ class Surveyor:
         groups = self._describe(listed)
         self._fetch_offsets(listed, groups)
         offsets_s = time.monotonic()
-        places = sorted({place for one in groups.values() for place in (*one.committed, *one.owned)})
+        places = sorted({place for one in groups.values() for place in (*one.committed, *one.group.owners())})
         ends = self.offsets(places)
         has_journal = any(one.explanation is not None for one in groups.values())
         if self._journals is None and groups:

@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from kohort.cli.groups.wording import Document, Names, as_document, people_of
 from kohort.cli.stable_offsets import StableEnd
-from kohort.client.admin.groups import GroupMember
 from kohort.client.admin.survey import SurveyedGroup
 from kohort.client.metadata import TopicPartition
 from kohort.spark.history.limits import MINUTE, Limits
@@ -98,14 +97,6 @@ class Case:
 
     def names(self) -> Names:
         return Names([*people_of(self.stories), *map(as_document, self.after.group.members)])
-
-    def owners(self) -> dict[TopicPartition, GroupMember]:
-        return {
-            (topic, index): member
-            for member in self.after.group.members
-            for topic, indexes in member.assigned.items()
-            for index in indexes
-        }
 
     def lags(self) -> dict[TopicPartition, int]:
         """Of the partitions with unread records."""

@@ -66,7 +66,7 @@ def without_owner(case: Case) -> Iterator[Finding]:
     group = case.after.group
     if group.protocol_type != CONSUMER_PROTOCOL or group.state != "Stable" or not group.members or _is_held(case):
         return
-    owned = case.owners()
+    owned = case.after.group.owners()
     topics = sorted({topic for member in group.members for topic in member.subscribed})
     missing = {
         topic: [index for index in range(case.partitions_of.get(topic, 0)) if (topic, index) not in owned]

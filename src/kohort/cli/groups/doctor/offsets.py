@@ -94,7 +94,7 @@ def _last_member(case: Case) -> str:
 
 def standing_still(case: Case) -> Iterator[Finding]:
     """Partitions whose owner does not commit although old records wait."""
-    lags, owners = case.lags(), case.owners()
+    lags, owners = case.lags(), case.after.group.owners()
     held = {place for place, end in case.stable.items() if _waits_for(case, place, end.offset)}
     owned = [place for place in lags if place in owners and place in case.before.committed and place not in held]
     still = [place for place in owned if case.step(place) == 0 and case.waits_longer_than(WAITING_MS, place)]
@@ -147,7 +147,7 @@ def _is_rebalance(story: Document) -> bool:
 
 def behind(case: Case) -> Iterator[Finding]:
     """Offsets move, but not fast enough."""
-    lags, owners = case.lags(), case.owners()
+    lags, owners = case.lags(), case.after.group.owners()
     old = [
         place
         for place in lags
@@ -256,7 +256,7 @@ def held_back(case: Case) -> Iterator[Finding]:
             Severity.CRITICAL if hanging else Severity.WARNING,
             case.name,
             "open transaction",
-            f"waits for a transaction in {end.line}",
+            f"waits for an open transaction; {end.line}",
             "Find out whether somebody still ends the transaction, and abort it if not",
             f"kohort transactions find-hanging --topic {place[0]}",
             end.end - end.offset,

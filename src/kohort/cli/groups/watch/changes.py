@@ -7,15 +7,14 @@ or nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kohort.cli.groups.timeline import happened
 from kohort.cli.groups.wording import Document, Names, as_document, duration, people_of
 from kohort.cli.output import plural
-from kohort.client.admin.groups import DEAD, GroupDescription, GroupMember
+from kohort.client.admin.groups import DEAD, GroupDescription
 from kohort.client.admin.survey import SurveyedGroup
-from kohort.client.metadata import TopicPartition
 
 MOST_NAMES = 3
 NEW_MS = 60_000
@@ -124,24 +123,15 @@ def difference(before: GroupDescription, after: GroupDescription) -> str:
             who = [names.with_host(as_document(now.get(one) or was[one])) for one in sorted(ids)]
             more = f" and {len(who) - MOST_NAMES} more" if len(who) > MOST_NAMES else ""
             parts.append(f"{', '.join(who[:MOST_NAMES])}{more} {verb}")
-    if before.state == after.state == "Stable" and (moved := _moved(was.values(), now.values())):
+    if before.state == after.state == "Stable" and (moved := _moved(before, after)):
         parts.append(f"{plural(moved, 'partition')} moved")
     return "; ".join(parts)
 
 
-def _moved(before: Iterable[GroupMember], after: Iterable[GroupMember]) -> int:
+def _moved(before: GroupDescription, after: GroupDescription) -> int:
     """Partitions with another owner than before."""
-    was, now = _owners(before), _owners(after)
-    return sum(was.get(place, owner) != owner for place, owner in now.items())
-
-
-def _owners(members: Iterable[GroupMember]) -> dict[TopicPartition, str]:
-    return {
-        (topic, index): member.member_id
-        for member in members
-        for topic, indexes in member.assigned.items()
-        for index in indexes
-    }
+    was = before.owners()
+    return sum(place in was and was[place].member_id != now.member_id for place, now in after.owners().items())
 
 
 def went_back(before: SurveyedGroup, after: SurveyedGroup) -> str:

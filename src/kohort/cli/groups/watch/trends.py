@@ -163,12 +163,7 @@ class Trends:
     def _row(self, survey: Survey, one: SurveyedGroup) -> GroupRow:
         group = one.group
         meter = self._groups.setdefault(group.group_id, _Meter())
-        owners = {
-            (topic, index): member
-            for member in group.members
-            for topic, indexes in member.assigned.items()
-            for index in indexes
-        }
+        owners = group.owners()
         places = sorted({*one.committed, *owners})
         lags = [lag for place in places if (lag := _lag(survey, one.committed.get(place), place)) is not None]
         steps = [self._steps(survey, group.group_id, place, one.committed.get(place)) for place in places]
