@@ -107,4 +107,4 @@ def test_what_it_refuses(kohort: Kohort, group: str) -> None:
 
 def test_help_tells_the_exit_codes(kohort: Kohort) -> None:
     told = " ".join(kohort("groups", "doctor", "--help").out.split())
-    assert "Exit codes: 0 nothing found, 1 findings, or a named group does not exist, 2 wrong usage, 3 cannot" in told
+    assert "Exit codes: 0 nothing found, 1 findings, or failed or not found, 2 wrong usage, 3 cannot" in told

@@ -241,7 +241,7 @@ def test_a_picture_at_80_columns() -> None:
     assert lines[6:] == [
         "Stuck",
         "  billing: worker-2 on 10.0.0.2 has not moved orders[1,4] for 45 s, lag 1,234",
-        "Rebalances",
+        "Changes",
         f"  {lines[0].split()[0]}  payments: worker-3 on 10.0.0.3 joined; stable after 3.0 s",
     ]
 

@@ -21,10 +21,7 @@ from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import choice, milliseconds
 from kohort.cli.output import Format, Output, plural, print_document
 
-EPILOG = (
-    "Exit codes: 0 nothing found, 1 findings, or a named group does not exist, 2 wrong usage, "
-    "3 cannot reach the cluster."
-)
+EPILOG = "Exit codes: 0 nothing found, 1 findings, or failed or not found, 2 wrong usage, 3 cannot reach the cluster."
 RULES = (*offsets.RULES, *members.RULES, *stories.RULES)
 
 

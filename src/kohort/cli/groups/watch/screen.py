@@ -1,4 +1,4 @@
-"""The figures as lines: a headline, a table, partitions that are stuck, rebalances. Pure; nothing prints here.
+"""The figures as lines: a headline, a table, partitions that are stuck, changes. Pure; nothing prints here.
 
 With a width, lines fit into it: columns that matter less are left out, then names are shortened in the middle. With a
 height, the groups with the worst lag are shown and the others are counted.
@@ -221,7 +221,7 @@ def stuck_text(row: GroupRow, stuck: Stuck) -> str:
 
 def _change_lines(changes: Sequence[Change], most: int | None) -> list[Styled]:
     shown = changes if most is None else changes[-most:]
-    return [Styled("Rebalances", HEADING), *(Styled(f"  {change_text(change)}") for change in shown)] if shown else []
+    return [Styled("Changes", HEADING), *(Styled(f"  {change_text(change)}") for change in shown)] if shown else []
 
 
 def change_text(change: Change) -> str:
