@@ -127,8 +127,8 @@ class Watched:
         why = self._why or "the cluster has not answered yet"
         return f"no answer for {age:.0f} s, the figures are of {clock(self.at_ms)}: {why}"
 
-    def view(self, *, news_only: bool = False, hint: str = "") -> View:
-        return View(self.at_ms, self.rows, self.news if news_only else tuple(self.changes), self.trouble, hint)
+    def view(self, *, news_only: bool = False) -> View:
+        return View(self.at_ms, self.rows, self.news if news_only else tuple(self.changes), self.trouble)
 
 
 # -- forms of output
@@ -147,7 +147,7 @@ def _displaying(watched: Watched, output: Format) -> Iterator[_Display]:
     else:
         from kohort.cli.groups.watch.picture import drawing  # rich takes 50 ms, and only this needs it
 
-        with drawing(lambda: watched.view(hint="Ctrl-C ends")) as live:
+        with drawing(watched.view) as live:
             yield live
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -21,11 +22,13 @@ PICTURES_A_SECOND = 2
 class Picture:
     """As many lines as the terminal has, none of them wider than it."""
 
-    def __init__(self, view: Callable[[], View]) -> None:
+    def __init__(self, view: Callable[[], View], hint: str = "") -> None:
         self._view = view
+        self.hint = hint
+        """At the end of the first line, if there is room."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in pictured(self._view(), options.max_width, options.height or console.height - 1):
+        for line in pictured(replace(self._view(), hint=self.hint), options.max_width, options.height or console.height - 1):
             yield Text(line.text, style=line.style, no_wrap=True, overflow="crop")
 
 
@@ -41,7 +44,7 @@ class Drawing:
 def drawing(view: Callable[[], View], console: Console | None = None) -> Iterator[Drawing]:
     """Draw what `view` returns, until the end of the block."""
     console = console or Console(highlight=False)
-    picture = Picture(view)
+    picture = Picture(view, "Ctrl-C ends")
     with Live(
         picture,
         console=console,
@@ -51,4 +54,5 @@ def drawing(view: Callable[[], View], console: Console | None = None) -> Iterato
         redirect_stderr=False,
     ) as live:
         yield Drawing(live)
+    picture.hint = ""
     console.print(picture, end="")

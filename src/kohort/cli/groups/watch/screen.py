@@ -59,10 +59,7 @@ class _Shown(Generic[Row]):
 
 def pictured(view: View, width: int | None = None, height: int | None = None) -> list[Styled]:
     """All lines. `width` and `height` None: no limit."""
-    headline = _headline(view)
-    if view.hint and (width is None or len(headline) + len(GAP) + len(view.hint) <= width):
-        headline += GAP + view.hint
-    top = [Styled(headline, HEADING)]
+    top = [Styled(_headline(view, width), HEADING)]
     if view.trouble:
         top.append(Styled(view.trouble, BAD))
     stuck = [] if len(view.rows) == 1 else _stuck_lines(view.rows, None if height is None else SHOWN_STUCK)
@@ -84,7 +81,8 @@ def _ended(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _headline(view: View) -> str:
+def _headline(view: View, width: int | None) -> str:
+    """As many parts as there is room for, the most important ones first."""
     at = clock(view.at_ms)
     if len(view.rows) == 1:
         [row] = view.rows
@@ -100,7 +98,12 @@ def _headline(view: View) -> str:
         parts += [f"{stuck} stuck"] if stuck else []
         rebalancing = sum(row.is_rebalancing for row in view.rows)
         parts += [f"{rebalancing} rebalancing"] if rebalancing else []
-    return GAP.join([at, *parts])
+    headline = at
+    for part in (*parts, view.hint):
+        fits = width is None or len(headline) + len(GAP) + len(part) <= width
+        if part and (fits or headline == at):
+            headline += GAP + part
+    return headline
 
 
 # -- groups
@@ -175,7 +178,7 @@ def _partition_table(group: GroupRow, width: int | None, most: int | None) -> li
         return [Styled("no committed offsets, and no partitions that are assigned", QUIET)]
     shown, more = _first(group.parts, most)
     trend = trend_width(width)
-    owner_width = 20 if width is not None and width < 100 else 40
+    owner_width = 22 if width is not None and width < 100 else 40
     columns: list[_Shown[PartitionRow]] = [
         _Shown(Column("COMMITTED", right=True), lambda row: _or_nothing(row.committed), 5),
         _Shown(Column("END", right=True), lambda row: _or_nothing(row.end), 6),
