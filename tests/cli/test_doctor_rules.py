@@ -127,6 +127,14 @@ def test_a_partition_that_is_stuck_beside_others_that_move() -> None:
     assert finding.text.startswith("w2 on 10.0.0.1 does not commit orders[2], but commits others: nothing moved within")
 
 
+def test_partitions_without_a_committed_offset() -> None:
+    finding = the(case(surveyed("g", {0: 5}, member("a", 0, 1, 2)), None, {0: 5, 1: 7, 2: 0}))
+    assert of(finding) == ("info", "never committed")
+    assert finding.text.startswith(
+        "has no committed offset in orders[1], which a on 10.0.0.1 has: the lag is not known"
+    )
+
+
 def test_a_group_that_is_behind() -> None:
     before = healthy()
     after = surveyed("billing", {0: 34, 1: 10, 2: 10, 3: 10}, *WORKERS)

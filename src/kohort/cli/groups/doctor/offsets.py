@@ -145,6 +145,29 @@ def _is_rebalance(story: Document) -> bool:
     return story.get("outcome") not in ("noted", "Empty")
 
 
+def never_committed(case: Case) -> Iterator[Finding]:
+    """Partitions with an owner and records, of which no offset was ever committed, so that the lag is not known."""
+    owners = case.after.group.owners()
+    found = [
+        place
+        for place in sorted(owners)
+        if case.ends.get(place) and place not in case.after.committed and place not in case.before.committed
+    ]
+    if found:
+        names = case.names()
+        members = list({owners[place].member_id: owners[place] for place in found}.values())
+        who = rest_of(names.with_host(as_document(member)) for member in members)
+        yield Finding(
+            Severity.INFO,
+            case.name,
+            "never committed",
+            f"has no committed offset in {_some(found)}, which {who} {'has' if len(members) == 1 else 'have'}: the lag "
+            "is not known, and after a restart they are read from where auto.offset.reset says",
+            "If this lasts, look whether the program commits",
+            weight=len(found),
+        )
+
+
 def behind(case: Case) -> Iterator[Finding]:
     """Offsets move, but not fast enough."""
     lags, owners = case.lags(), case.after.group.owners()
@@ -295,4 +318,14 @@ def _some(places: Sequence[TopicPartition]) -> str:
     return words_of(shown) + more
 
 
-RULES = (deserted, standing_still, behind, went_back, out_of_range, expiring, held_back, deleted_topics)
+RULES = (
+    deserted,
+    standing_still,
+    never_committed,
+    behind,
+    went_back,
+    out_of_range,
+    expiring,
+    held_back,
+    deleted_topics,
+)

@@ -57,7 +57,7 @@ def watch(
     ] = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Watch groups: lag, rates, who is stuck, rebalances as they happen.
+    """Watch lag, rates, stuck partitions and rebalances, live.
 
     All groups, or those of a PATTERN such as 'billing-*'; of one group its partitions. Ctrl-C ends it.
     """

@@ -28,7 +28,9 @@ class Picture:
         """At the end of the first line, if there is room."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in pictured(replace(self._view(), hint=self.hint), options.max_width, options.height or console.height - 1):
+        for line in pictured(
+            replace(self._view(), hint=self.hint), options.max_width, options.height or console.height - 1
+        ):
             yield Text(line.text, style=line.style, no_wrap=True, overflow="crop")
 
 
