@@ -55,7 +55,7 @@ def test_a_deserted_group_and_the_reason_from_the_journal(
     head, advice, command, summary = ran.out.splitlines()
     assert head.startswith(f"WARNING {group}: has no members: 3 records wait, the oldest for more than 10 min; ")
     assert "by-hand on 127.0.0.1 left, " in head
-    assert advice == "    Start a consumer, or delete the group if nobody needs it:"
+    assert advice == "    Start a consumer; if nobody needs the group, delete it:"
     assert command == f"      kohort groups delete {group}"
     assert summary.startswith("1 finding (1 warning) in 1 group, within ")
     assert findings(kohort, group).keys() == {"deserted"}

@@ -379,7 +379,7 @@ def test_findings_as_lines_and_as_a_document() -> None:
     lines = [text for _, text in wrapped(lines_of(findings_of([one]), collected), 80)]
     assert lines == [
         "WARNING a�[2J: has no members: 8 records wait",
-        "    Start a consumer, or delete the group if nobody needs it:",
+        "    Start a consumer; if nobody needs the group, delete it:",
         "      kohort groups delete 'a�[2J'",
         "1 finding (1 warning) in 1 group, within 2.0 s",
         "not seen: the journal",

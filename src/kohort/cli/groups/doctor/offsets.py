@@ -70,7 +70,7 @@ def deserted(case: Case) -> Iterator[Finding]:
         case.name,
         "deserted",
         f"has no members: {waiting}{_last_member(case)}",
-        "Start a consumer, or delete the group if nobody needs it",
+        "Start a consumer; if nobody needs the group, delete it",
         f"kohort groups delete {case.quoted}",
         total,
     )
@@ -110,30 +110,34 @@ def standing_still(case: Case) -> Iterator[Finding]:
         total = sum(lags[place] for place in places)
         what = "does not commit" if all_of_them else f"does not commit {_some(places)}, but commits others"
         where = f" in {_some(places)}" if all_of_them else ""
-        severity, first, command = _proof(case, places)
+        severity, advice, command = _proof(case, places)
         yield Finding(
             severity,
             case.name,
             "no commits" if all_of_them else "stuck",
             f"{who} {what}: nothing moved{where} within {case.seconds:.1f} s, and {_waiting(total)}"
             f"{case.age_words(places)}",
-            f"{first} its log for a record that fails, a long batch, or commits that are refused",
+            advice,
             command,
             total,
         )
 
 
 def _proof(case: Case, places: Sequence[TopicPartition]) -> tuple[Severity, str, str]:
-    """How bad it is, the beginning of the advice, and a command that tells more."""
+    """How bad it is, the advice, and a command that tells more."""
     if _rebalanced_lately(case):
-        again = "Its group has just rebalanced: ask again in a minute, and then look into"
-        return Severity.INFO, again, f"kohort groups doctor {case.quoted}"
+        return (
+            Severity.INFO,
+            "Its group has just rebalanced: ask again in a minute",
+            f"kohort groups doctor {case.quoted}",
+        )
     if case.seconds < COMMIT_INTERVALS_S:
-        longer = "Look for longer, as it may be between two commits, and then into"
-        return Severity.WARNING, longer, f"kohort groups doctor {case.quoted} --for 30s"
+        longer = f"kohort groups doctor {case.quoted} --for 30s"
+        return Severity.WARNING, "It may be between two commits: look for longer", longer
     is_old = any(case.waits_longer_than(LIMITS.standstill_ms, place) for place in places)
+    advice = "Look into its log for a record that fails, a long batch or refused commits; to see its partitions"
     command = f"kohort groups describe {case.quoted} --members --verbose"
-    return Severity.CRITICAL if is_old else Severity.WARNING, "Look into", command
+    return Severity.CRITICAL if is_old else Severity.WARNING, advice, command
 
 
 def _rebalanced_lately(case: Case) -> bool:
