@@ -6,12 +6,14 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -23,7 +25,7 @@ from kohort.cli.groups.lookup import selected
 from kohort.cli.groups.watch.app import Watched, document_of
 from kohort.cli.groups.watch.sampling import Sampler
 from kohort.cli.groups.watch.screen import pictured
-from kohort.client.admin.survey import GROUPS, Surveyor
+from kohort.client.admin.survey import GROUPS, Survey, Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.testing import KohortServer
@@ -104,7 +106,9 @@ def test_lines_have_no_escape_codes(start: Start, group: str) -> None:
     assert process.stdout is not None
     told = b""
     while told.count(b"PARTITION") < 2:
-        told += process.stdout.readline()
+        line = process.stdout.readline()
+        assert line
+        told += line
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
     assert b"\x1b" not in told
@@ -151,10 +155,11 @@ def _read(descriptor: int) -> bytes:
 def test_an_outage_is_shown_and_the_watch_goes_on() -> None:
     with KohortServer() as server:
         server.create_topic("orders", 1)
-        with Cluster(server.bootstrap_servers, api_timeout_ms=100, retry_backoff_ms=10) as cluster:
+        with Cluster(server.bootstrap_servers) as cluster:
             cluster.commit("billing", {("orders", 0): 0})
-            sampler, watched = Sampler(cluster, ("billing",), 3), Watched(2.0)
-            watched.add(sampler.take())
+        with Cluster(server.bootstrap_servers, api_timeout_ms=100, retry_backoff_ms=10) as cluster:
+            sampler, watched = Sampler(cluster, ("billing",), 3), Watched(60.0)
+            watched.add(sooner_or_later(sampler))
             assert watched.trouble == ""
             server.stop_broker(1)
             with pytest.raises(KafkaError) as failed:
@@ -162,12 +167,18 @@ def test_an_outage_is_shown_and_the_watch_goes_on() -> None:
             assert failed.value.retriable
             watched.fail(failed.value)
             shown = pictured(watched.view(), 80)
-            assert shown[1].text.startswith("no answer for 0 s, the figures are of ")
+            assert re.match(r"no answer for \d+ s, the figures are of ", shown[1].text)
             assert "billing" in shown[0].text
-            assert document_of(watched)["error"] == watched.trouble
+            assert document_of(watched)["error"].startswith("no answer for ")
             server.start_broker(1)
-            watched.add(sampler.take())
+            watched.add(sooner_or_later(sampler))
             assert watched.trouble == ""
+
+
+def sooner_or_later(sampler: Sampler) -> Survey:
+    while True:
+        with suppress(KafkaError):
+            return sampler.take()
 
 
 def test_many_groups_take_few_requests(cluster: Cluster, bootstrap: str, group: str) -> None:

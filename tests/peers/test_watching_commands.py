@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 from command_runner import Run, runner
+from consumer_member import ConsumerMember
+from group import until
 from group_member import GroupMember
 from kafka_peer import EVERYWHERE
 
+from kohort.client.admin.groups import Committer
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
@@ -61,6 +64,24 @@ def test_watch(kohort: Run, cluster: Cluster, servers: str, name: str) -> None:
         cluster.commit(f"{name}-b", {(name, 0): 5})
         table = kohort("groups", "watch", f"{name}*", *QUICK).splitlines()
         assert [line.split()[:2] for line in table[2:4]] == [[name, "2"], [f"{name}-b", "0"]]
+    finally:
+        member.leave()
+
+
+def test_watch_a_consumer_group(kohort: Run, cluster: Cluster, servers: str, name: str) -> None:
+    member = ConsumerMember(servers, f"{name}-c", str(uuid.uuid4()), name)
+    try:
+
+        def has_all() -> bool:
+            member.heartbeat()
+            return member.count() == 2
+
+        until(has_all, "both partitions")
+        member.heartbeat()
+        cluster.commit_as(f"{name}-c", {(name, 0): 4}, Committer(member.member_id, member.epoch))
+        [row] = kohort("groups", "watch", f"{name}-c", *QUICK, "-o", "json")["groups"]
+        assert (row["type"], row["state"], row["members"], row["assignor"]) == ("consumer", "Stable", 1, "uniform")
+        assert (row["lag"], row["partitions"]) == (1, 2)
     finally:
         member.leave()
 

@@ -126,14 +126,11 @@ def standing_still(case: Case) -> Iterator[Finding]:
 def _proof(case: Case, places: Sequence[TopicPartition]) -> tuple[Severity, str, str]:
     """How bad it is, the advice, and a command that tells more."""
     if _rebalanced_lately(case):
-        return (
-            Severity.INFO,
-            "Its group has just rebalanced: ask again in a minute",
-            f"kohort groups doctor {case.quoted}",
-        )
+        advice = "Its group has just rebalanced; ask again in a minute"
+        return Severity.INFO, advice, f"kohort groups doctor {case.quoted}"
     if case.seconds < COMMIT_INTERVALS_S:
         longer = f"kohort groups doctor {case.quoted} --for 30s"
-        return Severity.WARNING, "It may be between two commits: look for longer", longer
+        return Severity.WARNING, "It may be between two commits; look for longer", longer
     is_old = any(case.waits_longer_than(LIMITS.standstill_ms, place) for place in places)
     advice = "Look into its log for a record that fails, a long batch or refused commits; to see its partitions"
     command = f"kohort groups describe {case.quoted} --members --verbose"

@@ -48,7 +48,7 @@ class Sampler:
     def _run(self, seconds: float, results: SimpleQueue[Survey | Exception]) -> None:
         due = time.monotonic() + seconds
         while not interrupts.wait(max(due - time.monotonic(), 0)):
-            due = max(due + seconds, time.monotonic())
+            due = time.monotonic() + seconds
             try:
                 results.put(self.take())
             except KafkaError as error:
