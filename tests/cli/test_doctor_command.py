@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from group_member import GroupMember
 from run_command import Kohort
 
@@ -87,6 +88,23 @@ def test_subscriptions_and_offsets_of_topics_that_do_not_exist(
     assert f"topic {group}.gon, which does not exist" in found["missing topic"]["text"]
     assert found["missing topic"]["advice"].startswith(f"Did you mean {group}.gone?")
     member.leave()
+
+
+def test_a_reader_that_waits_for_an_open_transaction(
+    kohort: Kohort, group: str, bootstrap: str, cluster: Cluster
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{group}.tx"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(group, b"v", partition=0, timestamp=1)
+    producer.flush()
+    found = findings(kohort, group)
+    assert found.keys() == {"deserted", "open transaction"}
+    waits = found["open transaction"]
+    assert waits["severity"] == "critical"
+    assert f"{group}-0: readers of committed records wait at offset 5, 1 offset before the end" in waits["text"]
+    assert f"transaction {group}.tx (producer " in waits["text"]
+    producer.abort_transaction()
 
 
 def test_members_that_come_and_go(kohort: Kohort, group: str, bootstrap: str) -> None:

@@ -213,6 +213,7 @@ def test_an_assignment_that_is_uneven() -> None:
     idle = the(case(surveyed("g", {}, member("a", 0, 1), member("b"))))
     assert idle.text == "shares 2 partitions unevenly: its members have between 0 and 2, and b on 10.0.0.1 has none"
     assert found(case(surveyed("g", {}, member("a", 0, 1, 2), member("b", 3, 4)))) == []
+    assert found(case(surveyed("g", {}, member("a", 0, 1, 2), member("b", 3), protocol="lag"))) == []
     held = surveyed("g", {}, member("a", 0, 1), member("b"), stories=[], status={"held_partitions": 1})
     assert found(case(held)) == []
     others = member("b", topic="refunds", subscribed=("refunds",))

@@ -38,7 +38,7 @@ def doctor(
     severity: Annotated[
         Severity,
         typer.Option(
-            metavar="info|warning|critical", help="The least severe findings that count.", **choice([*Severity])
+            metavar="info|warning|critical", help="The least severe findings that are shown.", **choice([*Severity])
         ),
     ] = Severity.WARNING,
     look_for: Annotated[
