@@ -260,7 +260,12 @@ def _found(
 
 
 def _lags(cluster: Cluster, group: GroupDescription, committed: dict[TopicPartition, Committed]) -> list[PartitionLag]:
-    owners = group.owners()
+    owners = {
+        (topic, partition): member
+        for member in group.members
+        for topic, partitions in member.assigned.items()
+        for partition in partitions
+    }
     shown = sorted({*committed, *owners})
     ends = _ends(cluster, shown)
     stable = stable_ends(cluster, ends)
