@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
     "cluster": ("kohort.cli.cluster", "Describe the cluster: its brokers, topics and groups."),
     "topics": ("kohort.cli.topics.app", "Create, list, describe, change and delete topics."),
-    "groups": ("kohort.cli.groups.app", "List, describe, explain, configure and change groups; reset offsets."),
+    "groups": ("kohort.cli.groups.app", "List, describe, watch, explain and change groups; find what is wrong."),
     "transactions": ("kohort.cli.transactions.app", "List, describe and abort transactions; find hanging ones."),
     "users": ("kohort.cli.users", "List, add and delete users with passwords (SCRAM)."),
     "certificates": ("kohort.cli.certificates", "Make certificates for development."),
