@@ -51,9 +51,7 @@ class World:
 
 
 def backup_of(directory: Path, target: Path) -> BackedUp:
-    return back_up(
-        directory, target, force=False, max_wal_bytes=1 << 30, stopped=lambda: False, told=lambda line: None
-    )
+    return back_up(directory, target, force=False, max_wal_bytes=1 << 30, stopped=lambda: False, told=lambda line: None)
 
 
 def producer_id(client: Connection) -> int:

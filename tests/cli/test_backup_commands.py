@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ class Committer(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of a server that has stopped."""
     directory = tmp_path_factory.mktemp("stopped") / "data"
     with KohortServer(data_dir=directory, offsets_topic_num_partitions=3) as server:
@@ -64,7 +63,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         server.produce("t", "a", "b", "c")
         with Cluster(server.bootstrap_servers) as cluster:
             cluster.commit("billing", {("t", 0): 1})
-    yield directory
+    return directory
 
 
 def test_commits_that_were_acknowledged_before_the_backup_are_in_it(tmp_path: Path) -> None:

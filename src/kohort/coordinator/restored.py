@@ -1,9 +1,9 @@
 """Groups from a backup: numbers above all that clients may have seen, and no members.
 
 After the backup, the cluster went on: its groups had more generations and epochs, other members, and new groups. None
-of this is in the log. A fencing token or an epoch that clients know must not be given again, so each number is raised by
-far more than a cluster uses between a backup and its restore. The members are dropped, because a member that was fenced
-after the backup would be accepted again. All members are unknown (25) and join anew; offsets stay.
+of this is in the log. A fencing token or an epoch that clients know must not be given again, so each number is raised
+by far more than a cluster uses between a backup and its restore. The members are dropped, because a member that was
+fenced after the backup would be accepted again. All members are unknown (25) and join anew; offsets stay.
 
 A group that is not in the log begins above the highest number of its shard (docs/decisions/0002).
 """

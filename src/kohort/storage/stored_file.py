@@ -34,6 +34,7 @@ class ReadOnlyFile(DatabaseFile):
 
     def __init__(self, path: Path, *, immutable: bool, checks_wal: bool = False) -> None:
         super().__init__(path)
+        self.is_immutable = immutable
         self._index = -1
         frames = WalFrames(wal_of(self.path)) if checks_wal else None
         where = f"{self.path.as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
@@ -71,6 +72,8 @@ class ReadOnlyFile(DatabaseFile):
 
 class StoredFile(SqliteReads):
     """A backup, or a stopped data directory, as a `Storage` without writes. Raises StorageError, WrongDirectory."""
+
+    _file: ReadOnlyFile
 
     def __init__(self, path: Path) -> None:
         self._lock: SharedLock | None = None
@@ -119,8 +122,14 @@ class StoredFile(SqliteReads):
         """What SQLite finds wrong in the structure of the file and in its indexes. Reads the whole file."""
         with self._file.errors("read"):
             rows = self._db.execute(f"PRAGMA integrity_check({MOST_FAULTS})").fetchall()
+            pages, page_size = (
+                self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size")
+            )
         lines = [line for (text,) in rows for line in str(text).splitlines() if not line.startswith(_HEADLINE)]
-        return [] if lines == ["ok"] else lines
+        faults = [] if lines == ["ok"] else lines
+        if self._file.is_immutable and self.size != pages * page_size:
+            faults.append(f"the file has {self.size:,} bytes, and should have {pages * page_size:,}")
+        return faults
 
     # -- what a Storage has besides
 

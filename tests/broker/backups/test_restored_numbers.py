@@ -149,9 +149,7 @@ def test_leader_epochs(tmp_path: Path) -> None:
     end = story.wire.partitions("t")[0].end_offset
     assert client.produce("t", "of the new epoch") == end
     asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
-    request = OffsetForLeaderEpochRequest(
-        replica_id=-1, topics=(OffsetForLeaderTopic(topic="t", partitions=(asked,)),)
-    )
+    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=(OffsetForLeaderTopic(topic="t", partitions=(asked,)),))
     found = client.ask(request, 4).topics[0].partitions[0]
     assert (found.leader_epoch, found.end_offset) == (0, end - 1), "the marker at the start is of the new epoch"
 
@@ -194,4 +192,3 @@ def test_a_restored_directory_may_be_backed_up_and_restored(tmp_path: Path) -> N
     again = server_on(tmp_path / "again", now=story.wire.now)
     assert join(again.connect(), "g").generation_id > first
     again.storage.close()
-

@@ -54,9 +54,7 @@ def backup(
     source = default_data_dir() if data_dir is None else data_dir
     with interrupts.careful():
         try:
-            made = back_up(
-                source, target, force=force, max_wal_bytes=limit, stopped=interrupts.asked, told=complain
-            )
+            made = back_up(source, target, force=force, max_wal_bytes=limit, stopped=interrupts.asked, told=complain)
         except Stopped:
             complain("interrupted; no backup was written")
             interrupts.check()

@@ -156,8 +156,8 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
         )
 
     def restored(self, next_id: int, now: Millis) -> Transaction:
-        """From a backup: its producers may have had later epochs since, so the id goes on with a producer id that nobody
-        has. An open transaction is aborted, because its producer has sent more than the log holds."""
+        """From a backup: its producers may have had later epochs since, so the id goes on with a producer id that
+        nobody has. An open transaction is aborted, because its producer has sent more than the log holds."""
         if self.state is State.ONGOING:
             return self.decided_with_bump(False, now, next_id, retryable=False)
         if self.is_prepared:
