@@ -15,6 +15,7 @@ from crashed_directory import crashed
 from storage_batches import LOG, OWN, commit, make_batch, own_append
 
 from kohort.storage import backup as backup_module
+from kohort.storage import seal
 from kohort.storage.backup import Backup, Stopped
 from kohort.storage.directory import RESTORING
 from kohort.storage.protocol import Append, CreateLog, StorageError, StoredBatch
@@ -270,6 +271,7 @@ def test_a_restored_directory(file: Path, tmp_path: Path, is_there: bool) -> Non
         directory.mkdir()
         (directory / ".keep").write_bytes(b"")
     made = restored(directory, file)
+    assert (made.prepared / FILE_NAME).stat().st_size == file.stat().st_size - seal.SIZE
     SqliteStorage(made.prepared).close()
     made.finish()
     made.discard()

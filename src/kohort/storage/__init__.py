@@ -15,5 +15,6 @@ watched_files     are the files in their place, and which other process locks on
 directory         the data directory's lock; finds damage in the write-ahead log
 stored_file       a database that is only read: a backup, or a stopped data directory
 backup            copies the database, also while a server uses it
+seal              the checksum of a whole backup, at its end
 restored_directory  a data directory that is made from a backup
 """

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from kohort.storage import seal
 from kohort.storage.directory import SharedLock, check_files, os_errors, sync
 from kohort.storage.protocol import StorageError
 from kohort.storage.sqlite_file import code_of
@@ -96,6 +97,7 @@ class Backup:
         finally:
             file.close()
         with os_errors(f"write {self.partial}"):
+            seal.seal(self.partial)
             sync(self.partial)
 
     def _opened(self) -> ReadOnlyFile:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from kohort.storage import seal
 from kohort.storage.backup import Stopped
 from kohort.storage.directory import LOCK_NAME, NO_DATA, OUR_FILES, RESTORING, DirectoryLock, os_errors, sync
 from kohort.storage.protocol import StorageError
@@ -67,8 +68,8 @@ class RestoredDirectory:
                     if stopped():
                         raise Stopped
                     copy.write(data)
-                copy.flush()
-                os.fsync(copy.fileno())
+            seal.remove(target)
+            sync(target)
 
     def finish(self) -> None:
         """Move the database, which is closed, to its place."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from kohort.storage import seal
 from kohort.storage.directory import SharedLock, WalFrames, check_restored
 from kohort.storage.protocol import Lease, Operation, StorageError
 from kohort.storage.sqlite_file import BUSY_MS, FILE_NAME, DatabaseFile
@@ -127,9 +128,14 @@ class StoredFile(SqliteReads):
             )
         lines = [line for (text,) in rows for line in str(text).splitlines() if not line.startswith(_HEADLINE)]
         faults = [] if lines == ["ok"] else lines
-        if self._file.is_immutable and self.size != pages * page_size:
-            faults.append(f"the file has {self.size:,} bytes, and should have {pages * page_size:,}")
+        end = seal.SIZE if seal.is_sealed(self.path) else 0
+        if self._file.is_immutable and self.size != pages * page_size + end:
+            faults.append(f"the file has {self.size:,} bytes, and should have {pages * page_size + end:,}")
         return faults
+
+    def has_changed(self) -> bool:
+        """True if any byte of a backup is not what was written, also one that nobody reads."""
+        return seal.is_broken(self.path)
 
     # -- what a Storage has besides
 

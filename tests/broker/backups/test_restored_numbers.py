@@ -99,7 +99,7 @@ def test_epochs_of_consumer_groups(tmp_path: Path) -> None:
 
 def test_producer_ids(tmp_path: Path) -> None:
     seen: list[int] = []
-    story = Story(tmp_path, lambda world: seen.extend(producer_id(world.wire.connect()) for _ in range(1_500)))
+    story = Story(tmp_path, lambda world: seen.extend(producer_id(world.wire.connect()) for _ in range(3_500)))
     assert producer_id(story.wire.connect()) > max(seen)
 
 

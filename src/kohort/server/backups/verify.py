@@ -18,6 +18,9 @@ from kohort.storage.stored_file import StoredFile
 __all__ = ["Fault", "StorageError", "Verified", "verify"]
 
 
+CHANGED = "some byte has changed since the backup was written: the whole file does not match its checksum"
+
+
 class Verified(msgspec.Struct, frozen=True):
     size: int
     took_ms: int
@@ -39,6 +42,8 @@ def verify(path: Path) -> Verified:
             verification.run()
             faults += verification.faults
             contents = verification.contents
+            if not faults and file.has_changed():
+                faults.append(Fault(str(path), CHANGED))
     except DamagedFile as error:
         faults.append(Fault(str(path), _one_line(error)))
     except StorageError:
