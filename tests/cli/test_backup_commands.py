@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 from kohort.cli.commands import app
 from kohort.cli.interrupt import interrupts
 from kohort.client.cluster import Cluster
+from kohort.client.coordination.blocking_election import blocking_lead
 from kohort.testing import KohortServer
 
 GROUPS, PARTITIONS = 3, 4
@@ -198,3 +202,65 @@ def test_missing_arguments_and_places(tmp_path: Path) -> None:
     assert "does not exist" in kohort("restore", tmp_path / "b.db", "--to", tmp_path / "d", code=1).err
     assert "it has no kohort.db" in kohort("backup", "--data-dir", tmp_path, "--to", tmp_path / "b.db", code=1).err
     assert not (tmp_path / "d").exists()
+
+
+WAITING_BACKUP = """
+import sys
+from kohort.cli.interrupt import interrupts
+from kohort.cli.main import main
+from kohort.storage import backup
+
+class Waiting(backup.ReadOnlyFile):
+    def __init__(self, path, *, immutable, checks_wal=False):
+        super().__init__(path, immutable=immutable, checks_wal=checks_wal)
+        self.db.set_progress_handler(self.progress, 20)
+
+    def progress(self):
+        if not interrupts.asked():
+            print("copying", flush=True)
+            interrupts.wait(600)
+
+backup.ReadOnlyFile = Waiting
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_process_that_ends_while_it_copies(stopped: Path, tmp_path: Path, number: signal.Signals) -> None:
+    file = tmp_path / "backup.db"
+    command = [sys.executable, "-c", WAITING_BACKUP, "backup", "--data-dir", str(stopped), "--to", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "copying\n"
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    left = [path.name for path in tmp_path.iterdir() if path.name.startswith(f"backup.db.partial-{process.pid}")]
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+        assert left
+        assert "which an interrupted backup has left" in kohort("backup", "--data-dir", stopped, "--to", file).err
+        assert [path.name for path in tmp_path.iterdir()] == ["backup.db"]
+    else:
+        assert errors == "kohort: interrupted; no backup was written\n"
+        assert process.returncode == (130 if number == signal.SIGINT else 143)
+        assert not list(tmp_path.iterdir())
+
+
+def test_the_tokens_of_leaders(tmp_path: Path) -> None:
+    """A leader of after the restore has a larger token than every leader before it."""
+
+    def token(server: KohortServer) -> int:
+        with blocking_lead(server.bootstrap_servers, "nightly-report") as election:
+            return next(iter(election)).token
+
+    data, file, restored = tmp_path / "data", tmp_path / "backup.db", tmp_path / "restored"
+    server = KohortServer(data_dir=data).start()
+    tokens = [token(server)]
+    kohort("backup", "--data-dir", data, "--to", file)
+    tokens += [token(server) for _ in range(3)]
+    server.kill()
+    kohort("restore", file, "--to", restored)
+    with KohortServer(data_dir=restored) as server:
+        assert token(server) > max(tokens)
