@@ -1,9 +1,9 @@
 """Groups from a backup: numbers above all that clients may have seen, and no members.
 
 After the backup, the cluster went on: its groups had more generations and epochs, other members, and new groups. None
-of this is in the log. A fencing token or an epoch that clients know must not be given again, so each number is raised
-by far more than a cluster uses between a backup and its restore. The members are dropped, because a member that was
-fenced after the backup would be accepted again. All members are unknown (25) and join anew; offsets stay.
+of this is in the log. A fencing token or an epoch that clients know must not be given again, so each number is raised,
+by as much as the event says. The members are dropped, because a member that was fenced after the backup would be
+accepted again. All members are unknown (25) and join anew; offsets stay.
 
 A group that is not in the log begins above the highest number of its shard (docs/decisions/0002).
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kohort.coordinator.consumer.group import ConsumerGroup, epoch_value, target_epoch_value
-from kohort.coordinator.events import JournalEntry, Millis, Record
+from kohort.coordinator.events import JournalEntry, Millis, Record, Restored
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import (
     consumer_group_record,
@@ -27,15 +27,12 @@ from kohort.coordinator.records import (
 )
 from kohort.wire.schemas.group_records import GroupMetadataValue
 
-RAISED_BY = 1_000_000
-"""Added to each generation and group epoch."""
 
-
-def restored_records(hard: HardState, now: Millis) -> Iterator[Record]:
+def restored_records(hard: HardState, event: Restored, now: Millis) -> Iterator[Record]:
     highest = hard.forgotten
     for group_id, number in _numbers(hard).items():
         highest = max(highest, number)
-        raised = number + RAISED_BY
+        raised = max(number + event.step, event.least)
         # The order of these records is that in which names of deleted groups are forgotten.
         yield generation_record(group_id, raised)
         classic = hard.groups.get(group_id)
@@ -48,15 +45,16 @@ def restored_records(hard: HardState, now: Millis) -> Iterator[Record]:
         consumers = hard.consumers.groups.get(group_id)
         if consumers is not None:
             yield from _emptied(consumers, raised)
-    yield generation_record("", highest + RAISED_BY)
+    yield generation_record("", max(highest + event.step, event.least))
 
 
-def restored_entries(hard: HardState) -> Iterator[JournalEntry]:
+def restored_entries(hard: HardState, event: Restored) -> Iterator[JournalEntry]:
     """For each group that exists. `hard` is the state before the records."""
     for group_id, number in _numbers(hard).items():
         if group_id in hard.groups or group_id in hard.consumers.groups:
-            cause = f"from a backup; its number was raised from {number}, and its members must join again"
-            yield JournalEntry(group_id, "group restored", cause, generation_id=number + RAISED_BY)
+            raised = max(number + event.step, event.least)
+            cause = f"from a backup; its number was raised from {number} to {raised}, and its members must join again"
+            yield JournalEntry(group_id, "group restored", cause, generation_id=raised)
 
 
 def _numbers(hard: HardState) -> dict[str, int]:

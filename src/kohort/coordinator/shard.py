@@ -192,8 +192,8 @@ class Shard:
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
             case Restored():
-                self.running.out.records += restored_records(self.hard, now)
-                self.running.out.journal += restored_entries(self.hard)
+                self.running.out.records += restored_records(self.hard, event, now)
+                self.running.out.journal += restored_entries(self.hard, event)
         if self.running.unseen and self.running.out.records:
             self.running.unseen.clear()
         return self.running.out.emptied()

@@ -7,13 +7,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from group_driver import commit, committed, consumer_beat, consumer_join, heartbeat, join, leave, stable
 from stored_world import World, backup_of, producer_id, server_on
 from transaction_driver import Transactional, described, fetched, log_of, state_of
 from wire_driver import Wire
 
 from kohort.broker.backups.contents import BeyondEnd
-from kohort.broker.backups.raising import LEADER_EPOCHS
+from kohort.broker.backups.raising import GENERATIONS, LEADER_EPOCHS, PRODUCER_IDS
 from kohort.server.backups.restore import Restored, restore
 from kohort.server.backups.verify import verify
 from kohort.wire.errors import ErrorCode
@@ -24,6 +25,7 @@ from kohort.wire.schemas.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
+IN_2027 = 1_800_000_000_000
 Life = Callable[[World], None]
 
 
@@ -99,7 +101,7 @@ def test_epochs_of_consumer_groups(tmp_path: Path) -> None:
 
 def test_producer_ids(tmp_path: Path) -> None:
     seen: list[int] = []
-    story = Story(tmp_path, lambda world: seen.extend(producer_id(world.wire.connect()) for _ in range(3_500)))
+    story = Story(tmp_path, lambda world: seen.extend(producer_id(world.wire.connect()) for _ in range(20)))
     assert producer_id(story.wire.connect()) > max(seen)
 
 
@@ -144,7 +146,8 @@ def test_open_transactions_are_aborted(tmp_path: Path) -> None:
 def test_leader_epochs(tmp_path: Path) -> None:
     """A client that knows more records than the backup has learns where its log ends."""
     story = Story(tmp_path, lambda world: world.wire.connect().produce("t", *["later"] * 5))
-    assert {each.leader_epoch for each in story.wire.partitions("t")} == {LEADER_EPOCHS}
+    assert {each.leader_epoch for each in story.wire.partitions("t")} == {story.done.raised.leader_epochs}
+    assert story.done.raised.leader_epochs >= LEADER_EPOCHS
     client = story.wire.connect()
     end = story.wire.partitions("t")[0].end_offset
     assert client.produce("t", "of the new epoch") == end
@@ -181,6 +184,40 @@ def test_offsets_beyond_the_end_of_their_log(tmp_path: Path) -> None:
     world.wire.storage.close()
     done = restore(tmp_path / "backup.db", tmp_path / "restored", lambda: False)
     assert done.beyond_ends == (BeyondEnd("ahead", "t", 1, end + 1, end),)
+
+
+def restored_at(backup: Path, directory: Path, now_ms: int, monkeypatch: pytest.MonkeyPatch) -> Wire:
+    monkeypatch.setattr("kohort.server.stopped.time.time_ns", lambda: now_ms * 1_000_000)
+    restore(backup, directory, lambda: False)
+    return server_on(directory, now=now_ms)
+
+
+def test_a_backup_is_restored_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second cluster does not repeat the numbers of the first one."""
+    backup = tmp_path / "backup.db"
+    World(tmp_path / "data")
+    backup_of(tmp_path / "data", backup)
+    first = restored_at(backup, tmp_path / "first", IN_2027, monkeypatch)
+    tokens = [generation_of_next(first, group) for group in ["g", "new"] * 3]
+    ids = [producer_id(first.connect()) for _ in range(5)]
+    epochs = [part.leader_epoch for part in first.partitions("t")]
+    first.storage.close()
+    second = restored_at(backup, tmp_path / "second", IN_2027 + 60_000, monkeypatch)
+    assert min(generation_of_next(second, group) for group in ("g", "new")) > max(tokens)
+    assert producer_id(second.connect()) > max(ids)
+    assert min(part.leader_epoch for part in second.partitions("t")) > max(epochs)
+    second.storage.close()
+
+
+@pytest.mark.parametrize("now_ms", [1_000, 2**53], ids=["1970", "too late"])
+def test_a_clock_that_is_wrong(tmp_path: Path, now_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path / "data")
+    backup_of(tmp_path / "data", tmp_path / "backup.db")
+    wire = restored_at(tmp_path / "backup.db", tmp_path / "restored", now_ms, monkeypatch)
+    assert generation_of_next(wire, "g") == world.member.generation_id + GENERATIONS + 1
+    assert {part.leader_epoch for part in wire.partitions("t")} == {LEADER_EPOCHS}
+    assert 0 < producer_id(wire.connect()) - producer_id(world.wire.connect()) - PRODUCER_IDS < 10_000
+    wire.storage.close()
 
 
 def test_a_restored_directory_may_be_backed_up_and_restored(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def restore(
     typer.echo(f"restored {backup} to {data_dir} in {duration(done.took_ms)}")
     typer.echo(contents_text(done.contents))
     typer.echo(
-        f"raised: generations and group epochs by {raised.generations:,}, leader epochs by {raised.leader_epochs:,}, "
-        f"producer ids by {raised.producer_ids:,}"
+        f"raised: generations and group epochs to {raised.generations:,}, leader epochs to {raised.leader_epochs:,}, "
+        f"producer ids to {raised.producer_ids:,} at least"
     )
     if raised.aborted_transactions:
         typer.echo(f"aborted: {plural(raised.aborted_transactions, 'open transaction')}")
