@@ -111,8 +111,8 @@ def test_what_the_commands_print(stopped: Path, tmp_path: Path) -> None:
     done = kohort("restore", file, "--to", restored).out.splitlines()
     assert done[0].startswith(f"restored {file} to {restored} in ")
     assert done[1] == contents
-    numbers = r"generations and group epochs to [\d,]+, leader epochs to [\d,]+, producer ids to [\d,]+ at least"
-    assert re.fullmatch(f"raised: {numbers}", done[2])
+    numbers = r"raised: generations and epochs to [\d,]+ at least, producer ids to [\d,]+"
+    assert re.fullmatch(numbers, done[2])
     assert len(done) == 3
     assert f"{file} exists" in kohort("backup", "--data-dir", stopped, "--to", file, code=1).err
     assert f"{restored} is not empty (kohort.db)" in kohort("restore", file, "--to", restored, code=1).err
@@ -130,7 +130,7 @@ def test_documents(stopped: Path, tmp_path: Path) -> None:
     assert found.pop("took_ms") >= 0
     assert found == {"path": str(file), "sound": True, "faults": [], "bytes": size, **numbers}
     done = json.loads(kohort("restore", file, "--to", restored, "-o", "json").out)
-    assert done["raised"]["generations"] >= 1_000_000
+    assert done["raised"]["epochs"] > 1_000_000
     assert done["beyond_ends"] == []
     file.write_bytes(file.read_bytes().replace(b"billing", b"bellini"))
     damaged = json.loads(kohort("verify", file, "-o", "json", code=1).out)

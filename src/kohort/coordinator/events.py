@@ -156,10 +156,8 @@ class Restored(msgspec.Struct, frozen=True, gc=False):
     """The log is from a backup: clients may have seen larger numbers than it holds, and other members. Comes after the
     replay, instead of Loaded, in a process that serves no clients."""
 
-    step: int
-    """Generations and epochs rise by this or more."""
-    least: int
-    """They become this or larger."""
+    by_clock: int
+    """The number that the clock gives (restored.raised)."""
 
 
 Event = (

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from group_driver import commit, committed, consumer_beat, consumer_join, heartbeat, join, leave, stable
+from group_driver import commit, committed, consumer_beat, consumer_join, heartbeat, leave, stable
 from stored_world import World, backup_of, producer_id, server_on
 from transaction_driver import Transactional, described, fetched, log_of, state_of
 from wire_driver import Wire
 
 from kohort.broker.backups.contents import BeyondEnd
-from kohort.broker.backups.raising import GENERATIONS, LEADER_EPOCHS, PRODUCER_IDS
+from kohort.broker.backups.raising import PRODUCER_IDS
+from kohort.coordinator.restored import FAR, STEP
 from kohort.server.backups.restore import Restored, restore
 from kohort.server.backups.verify import verify
 from kohort.wire.errors import ErrorCode
@@ -146,8 +147,7 @@ def test_open_transactions_are_aborted(tmp_path: Path) -> None:
 def test_leader_epochs(tmp_path: Path) -> None:
     """A client that knows more records than the backup has learns where its log ends."""
     story = Story(tmp_path, lambda world: world.wire.connect().produce("t", *["later"] * 5))
-    assert {each.leader_epoch for each in story.wire.partitions("t")} == {story.done.raised.leader_epochs}
-    assert story.done.raised.leader_epochs >= LEADER_EPOCHS
+    assert {each.leader_epoch for each in story.wire.partitions("t")} == {story.done.raised.epochs}
     client = story.wire.connect()
     end = story.wire.partitions("t")[0].end_offset
     assert client.produce("t", "of the new epoch") == end
@@ -214,18 +214,25 @@ def test_a_clock_that_is_wrong(tmp_path: Path, now_ms: int, monkeypatch: pytest.
     world = World(tmp_path / "data")
     backup_of(tmp_path / "data", tmp_path / "backup.db")
     wire = restored_at(tmp_path / "backup.db", tmp_path / "restored", now_ms, monkeypatch)
-    assert generation_of_next(wire, "g") == world.member.generation_id + GENERATIONS + 1
-    assert {part.leader_epoch for part in wire.partitions("t")} == {LEADER_EPOCHS}
+    assert generation_of_next(wire, "g") == world.member.generation_id + FAR + 1
+    assert {part.leader_epoch for part in wire.partitions("t")} == {FAR}
     assert 0 < producer_id(wire.connect()) - producer_id(world.wire.connect()) - PRODUCER_IDS < 10_000
     wire.storage.close()
 
 
-def test_a_restored_directory_may_be_backed_up_and_restored(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    first = join(story.wire.connect(), "g").generation_id
-    backup_of(story.directory, tmp_path / "second.db")
-    story.wire.storage.close()
-    restore(tmp_path / "second.db", tmp_path / "again", lambda: False)
-    again = server_on(tmp_path / "again", now=story.wire.now)
-    assert join(again.connect(), "g").generation_id > first
+@pytest.mark.parametrize(
+    ("later_ms", "more"), [(-3_600_000, FAR), (10_000, STEP), (3_600_000, 7_198)], ids=["back", "soon", "later"]
+)
+def test_a_backup_of_a_restored_cluster(
+    tmp_path: Path, later_ms: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a clock that was set back."""
+    World(tmp_path / "data")
+    backup_of(tmp_path / "data", tmp_path / "backup.db")
+    wire = restored_at(tmp_path / "backup.db", tmp_path / "restored", IN_2027, monkeypatch)
+    last = generation_of_next(wire, "g") + 1  # with the member's departure
+    backup_of(tmp_path / "restored", tmp_path / "second.db")
+    wire.storage.close()
+    again = restored_at(tmp_path / "second.db", tmp_path / "again", IN_2027 + later_ms, monkeypatch)
+    assert generation_of_next(again, "g") == last + more + 1
     again.storage.close()

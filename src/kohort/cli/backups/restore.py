@@ -65,10 +65,7 @@ def restore(
     raised = done.raised
     typer.echo(f"restored {backup} to {data_dir} in {duration(done.took_ms)}")
     typer.echo(contents_text(done.contents))
-    typer.echo(
-        f"raised: generations and group epochs to {raised.generations:,}, leader epochs to {raised.leader_epochs:,}, "
-        f"producer ids to {raised.producer_ids:,} at least"
-    )
+    typer.echo(f"raised: generations and epochs to {raised.epochs:,} at least, producer ids to {raised.producer_ids:,}")
     if raised.aborted_transactions:
         typer.echo(f"aborted: {plural(raised.aborted_transactions, 'open transaction')}")
     if done.beyond_ends:
