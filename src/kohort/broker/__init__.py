@@ -34,4 +34,5 @@ waits/           fetches that wait for data; deadlines of the state machines
 journal/         the journal in its topic, and in answers
 lag/             how far groups are behind, in time too
 metrics/         the numbers of /metrics, read from the state between turns
+backups/         stored data without a server: verified, and made ready for a restored directory
 """

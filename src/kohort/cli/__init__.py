@@ -18,6 +18,7 @@ groups/         `kohort groups`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
 metrics/        `kohort metrics`
+backups/        `kohort backup`, `verify` and `restore`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
