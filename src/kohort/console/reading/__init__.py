@@ -1,0 +1,8 @@
+"""What the console asks the cluster, and how often.
+
+snapshot   all groups, topics and brokers, as they were read last
+batches    requests about many groups at once
+refresher  the thread that reads the snapshot again and again
+questions  requests about one group
+answers    answers that several pages share; the clients that ask
+"""

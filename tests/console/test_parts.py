@@ -1,0 +1,300 @@
+"""Parts that need no server: paging, the guard, the address, live differences, shared answers, batches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import pytest
+from starlette.datastructures import QueryParams
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+
+from kohort.client.errors import KafkaError, TimedOut
+from kohort.console import live
+from kohort.console.guard import HEADERS, Guard, host_of
+from kohort.console.listening import is_loopback, parse
+from kohort.console.live import Live, Streams, difference
+from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
+from kohort.console.reading.answers import Answers
+from kohort.console.reading.batches import in_batches, weight_of
+from kohort.console.reading.refresher import with_lags
+from kohort.console.reading.snapshot import GroupRow
+
+# -- paging
+
+
+def test_pages() -> None:
+    rows = list(range(120))
+    page = page_of(rows, 3)
+    assert (page.rows[0], page.rows[-1], page.first, page.last, page.pages, page.total) == (100, 119, 101, 120, 3, 120)
+    assert page_of(rows, 0).number == 1
+    assert page_of(rows, 9).number == 3
+    assert (page_of([], 5).number, page_of([], 5).first, page_of([], 5).last) == (1, 0, 0)
+
+
+def test_what_is_wanted_of_a_list() -> None:
+    assert [wanted_page(QueryParams(f"page={text}")) for text in ("7", "", "-1", "x", "9" * 20, "²")] == [
+        7,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]
+    default = Order("lag", True)
+    assert wanted_order(QueryParams("sort=-group"), {"group": 0}, default) == Order("group", True)
+    assert wanted_order(QueryParams("sort=group"), {"group": 0}, default) == Order("group", False)
+    assert wanted_order(QueryParams("sort=other"), {"group": 0}, default) == default
+
+
+def test_unknown_values_come_last_and_equal_ones_by_name() -> None:
+    rows = [("b", 1), ("a", 1), ("c", None), ("d", 2)]
+    assert [name for name, _ in ordered(rows, lambda row: row[1], True, lambda row: row[0])] == ["d", "a", "b", "c"]
+    assert [name for name, _ in ordered(rows, lambda row: row[1], False, lambda row: row[0])] == ["a", "b", "d", "c"]
+
+
+# -- the guard
+
+
+@pytest.fixture(scope="module")
+def guarded() -> TestClient:
+    return TestClient(Guard(PlainTextResponse("inside"), frozenset({"Console.example"})), base_url="http://localhost:1")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:9", "LOCALHOST:9", "127.0.0.1:8090", "[::1]:8090", "[::1]", "console.example"]
+)
+def test_hosts_that_are_served(guarded: TestClient, host: str) -> None:
+    answer = guarded.get("/", headers={"host": host})
+    assert (answer.status_code, answer.text) == (200, "inside")
+
+
+@pytest.mark.parametrize(
+    "host", ["attacker.example", "attacker.example:8090", "127.0.0.1.attacker.example", "", "[::2]"]
+)
+def test_hosts_that_are_not(guarded: TestClient, host: str) -> None:
+    answer = guarded.get("/", headers={"host": host})
+    assert answer.status_code == 421
+    assert "inside" not in answer.text
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_methods_that_are_not_served(guarded: TestClient, method: str) -> None:
+    answer = guarded.request(method, "/")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_headers(guarded: TestClient) -> None:
+    answer = guarded.head("/")
+    assert answer.headers["cache-control"] == "no-store"
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert "default-src 'none'" in policy
+    assert not [part for part in policy if "unsafe" in part or "http" in part or "*" in part]
+
+
+def test_the_host_of_a_header() -> None:
+    assert host_of("[FE80::1]:80") == "fe80::1"
+
+
+# -- the address
+
+
+@pytest.mark.parametrize(
+    ("listen", "found"),
+    [
+        ("127.0.0.1:8090", ("127.0.0.1", 8090)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:80", ("::1", 80)),
+        ("127.9.9.9:1", ("127.9.9.9", 1)),
+    ],
+)
+def test_addresses_of_loopback(listen: str, found: tuple[str, int]) -> None:
+    assert parse(listen) == found
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:8090", "[::]:8090", "192.168.1.7:80", "example.com:80", "127.0.0.1.com:80"]
+)
+def test_addresses_that_others_reach(listen: str) -> None:
+    with pytest.raises(ValueError, match="no login yet"):
+        parse(listen)
+
+
+@pytest.mark.parametrize("listen", ["", "8090", ":8090", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
+def test_what_is_no_address(listen: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse(listen)
+
+
+def test_loopback() -> None:
+    assert not is_loopback("localhost.example")
+
+
+# -- live
+
+
+def test_differences() -> None:
+    before = Live({"a": {"lag": "1", "state": ("Stable", "ok")}, "b": {"lag": "2"}}, {"chart": "<svg>"})
+    after = Live({"a": {"lag": "3", "state": ("Stable", "ok")}, "c": {"lag": "4"}}, {"chart": "<svg>"})
+    assert difference(before, after) == {"rows": {"a": {"lag": "3"}, "c": {"lag": "4"}}}
+    assert difference(after, after) == {}
+    assert difference(Live(), Live(regions={"chart": "x"})) == {"regions": {"chart": "x"}}
+
+
+async def test_a_stream_sends_what_changes_and_ends_with_the_console() -> None:
+    ended = threading.Event()
+    states = iter(["1", "1", "2", "failure", "2"])
+
+    async def read() -> Live:
+        state = next(states, None)
+        if state is None:
+            ended.set()
+            return Live()
+        if state == "failure":
+            raise TimedOut("the cluster does not answer")
+        return Live({"": {"lag": state}})
+
+    streams = Streams(ended.is_set, every_s=0)
+    sent = []
+    async for event in streams.events(read):
+        assert streams.open == 1
+        sent.append(event)
+    assert streams.open == 0
+    assert [json.loads(event.removeprefix("data: ")) for event in sent] == [
+        {"rows": {"": {"lag": "1"}}},
+        {"rows": {"": {"lag": "2"}}},
+    ]
+    assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in sent)
+
+
+async def test_a_stream_without_changes_says_that_it_is_there() -> None:
+    async def read() -> Live:
+        return Live()
+
+    events = Streams(lambda: False, every_s=0, still_here_s=0).events(read)
+    assert await anext(events) == ": still here\n\n"
+    await events.aclose()
+
+
+class Asked:
+    def __init__(self, accept: str) -> None:
+        self.headers = {"accept": accept}
+
+
+async def test_too_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read() -> Live:
+        return Live({"": {"lag": "1"}})
+
+    streams = Streams(lambda: False)
+    monkeypatch.setattr(live, "MOST_STREAMS", 1)
+    stream: Any = Asked("text/event-stream")
+    assert (await streams.response(stream, read)).status_code == 200
+    streams.open = 1
+    assert (await streams.response(stream, read)).status_code == 503
+    poll: Any = Asked("application/json")
+    assert json.loads((await streams.response(poll, read)).body) == {"rows": {"": {"lag": "1"}}}
+
+
+# -- answers
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Client:
+    """Stands for a cluster: the answers count the questions."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Client.made += 1
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_question_is_asked_once_for_all_and_again_later() -> None:
+    clock, asked = Clock(), []
+    answers = Answers(Client, clock)  # type: ignore[arg-type]
+
+    def ask(_: Any) -> int:
+        asked.append(None)
+        return len(asked)
+
+    assert await asyncio.gather(*(answers.get("key", ask) for _ in range(5))) == [1] * 5
+    assert await answers.get("other", ask) == 2
+    clock.now = 0.9
+    assert await answers.get("key", ask) == 1
+    clock.now = 1.1
+    assert await answers.get("key", ask) == 3
+    answers.close()
+
+
+async def test_a_slow_answer_is_given_again_while_the_next_is_awaited() -> None:
+    clock, may_answer = Clock(), threading.Event()
+    answers = Answers(Client, clock)  # type: ignore[arg-type]
+
+    def slow(_: Any) -> str:
+        clock.now += 0.5
+        return "first"
+
+    def slower(_: Any) -> str:
+        assert may_answer.wait(60)
+        return "second"
+
+    assert await answers.get("key", slow) == "first"
+    clock.now += 2.4
+    assert await answers.get("key", slower) == "first", "still fresh: it took half a second"
+    clock.now += 0.2
+    assert await answers.get("key", slower) == "first"
+    assert await answers.get("key", slower) == "first"
+    may_answer.set()
+    while (found := await answers.get("key", slower)) == "first":
+        await asyncio.sleep(0.001)
+    assert found == "second"
+
+
+async def test_a_failure_is_for_those_who_wait() -> None:
+    clock = Clock()
+    answers = Answers(Client, clock)  # type: ignore[arg-type]
+
+    def fail(_: Any) -> int:
+        raise KafkaError(None, "no")
+
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="no"):
+            await answers.get("key", fail)
+        clock.now += 2
+    assert await answers.get("key", lambda _: 1) == 1
+
+
+# -- batches
+
+
+def test_batches_have_two_limits() -> None:
+    assert list(in_batches([1, 1, 1, 1, 1], lambda one: one, 2, 100)) == [[1, 1], [1, 1], [1]]
+    assert list(in_batches([3, 3, 9, 1, 1], lambda one: one, 100, 6)) == [[3, 3], [9], [1, 1]]
+    assert list(in_batches([], lambda one: one, 2, 2)) == []
+
+
+def test_a_group_weighs_what_its_answers_have() -> None:
+    row = GroupRow("g", "Stable", "classic", "consumer", 1)
+    assert weight_of(row) == 50
+    assert weight_of(GroupRow("g", "Stable", "classic", "consumer", 1, members=10_000, partitions=7)) == 10_000
+
+
+def test_the_lag_of_a_group() -> None:
+    row = GroupRow("g", "Stable", "classic", "consumer", 1)
+    known = with_lags(row, {("t", 0): 5, ("t", 1): 9, ("t", 2): 1, ("gone", 0): 7}, {("t", 0): 8, ("t", 1): 4})
+    assert (known.partitions, known.lags, known.lag) == (4, {"t": 3, "gone": None}, 3)
+    assert with_lags(row, {}, {}).lag is None
+    assert with_lags(row, None, {}).lag is None
