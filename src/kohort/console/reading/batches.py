@@ -16,9 +16,15 @@ from kohort.client.metadata import TopicPartition
 from kohort.client.wire.blocking_connection import Connection
 from kohort.console.reading.snapshot import GroupRow
 from kohort.wire.embedded import CONSUMER_PROTOCOL
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 
 MOST_GROUPS = 100
 MOST_WEIGHT = 5_000
@@ -109,29 +115,42 @@ def _row(row: GroupRow, code: int, state: str, protocol: str, members: int) -> G
 
 def _committed(connection: Connection, group_ids: Sequence[str]) -> tuple[dict[str, Offsets], dict[str, str]]:
     """The offsets by group, and the names of errors by group."""
-    if not group_ids:
-        return {}, {}
-    if connection.version_of(OffsetFetchRequest) >= BY_GROUP:
+    by_group = connection.version_of(OffsetFetchRequest) >= BY_GROUP
+    offsets: dict[str, Offsets] = {}
+    refused: dict[str, str] = {}
+    pieces = [list(group_ids)] if by_group and group_ids else [[group_id] for group_id in group_ids]
+    while pieces:
+        piece = pieces.pop()
+        for group_id, answer in _fetch_offsets(connection, piece, by_group):
+            # kohort says so, too, of groups for which there is no room in one answer (queued.max.response.bytes).
+            if answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and len(piece) > 1:
+                pieces.append([group_id])
+            elif answer.error_code:
+                refused[group_id] = error_code(answer.error_code).name
+            else:
+                offsets[group_id] = _offsets_in(answer)
+    return offsets, refused
+
+
+def _fetch_offsets(
+    connection: Connection, group_ids: Sequence[str], by_group: bool
+) -> list[tuple[str, OffsetFetchResponse | OffsetFetchResponseGroup]]:
+    """`by_group`: in the form for several groups; else there is one."""
+    if by_group:
         asked = tuple(OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in group_ids)
         answer = connection.request(OffsetFetchRequest(groups=asked), OffsetFetchResponse)
-        answers = [(group.group_id, group) for group in answer.groups]
-    else:
-        answers = [
-            (group_id, connection.request(OffsetFetchRequest(group_id=group_id, topics=None), OffsetFetchResponse))
-            for group_id in group_ids
-        ]
-    refused = {group_id: error_code(one.error_code).name for group_id, one in answers if one.error_code}
-    offsets = {
-        group_id: {
-            (topic.name, row.partition_index): row.committed_offset
-            for topic in one.topics
-            for row in topic.partitions
-            if row.committed_offset >= 0
-        }
-        for group_id, one in answers
-        if not one.error_code
+        return [(group.group_id, group) for group in answer.groups]
+    [group_id] = group_ids
+    return [(group_id, connection.request(OffsetFetchRequest(group_id=group_id, topics=None), OffsetFetchResponse))]
+
+
+def _offsets_in(answer: OffsetFetchResponse | OffsetFetchResponseGroup) -> Offsets:
+    return {
+        (topic.name, row.partition_index): row.committed_offset
+        for topic in answer.topics
+        for row in topic.partitions
+        if row.committed_offset >= 0 and not row.error_code
     }
-    return offsets, refused
 
 
 def ends_of(cluster: Cluster, places: Sequence[TopicPartition]) -> Offsets:
