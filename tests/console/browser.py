@@ -7,6 +7,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,10 @@ FLAGS = [
     "--remote-debugging-pipe",
 ]  # fmt: skip
 PATIENCE_S = 90.0
+PROGRAM = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
+)
+"""A browser reads its commands from descriptor 3 and answers on 4."""
 
 
 class Browser:
@@ -30,10 +35,9 @@ class Browser:
         self._profile = TemporaryDirectory(prefix="chromium-")
         to_browser, self._to = os.pipe()
         self._from, from_browser = os.pipe()
-        # The browser reads its commands from descriptor 3 and answers on 4.
-        shell = ["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh"]
         self._process = subprocess.Popen(
-            [*shell, "chromium", *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
+            [sys.executable, "-c", PROGRAM, str(to_browser), str(from_browser)]
+            + ["chromium", *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

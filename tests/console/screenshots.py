@@ -47,7 +47,7 @@ class Worker(threading.Thread):
         self._gives_up_in_s = gives_up_in_s
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": group, "client.id": name, "auto.offset.reset": "earliest"}
-            | {"enable.auto.commit": False}
+            | {"enable.auto.commit": False, "log_level": 0}
             | settings
         )
 
@@ -93,8 +93,7 @@ def main(directory: Path) -> None:
         ServedConsole(server.bootstrap_servers) as console,
     ):
         browser = Browser()
-        browser.open(console.url)
-        browser.wait("document.querySelectorAll('tbody tr').length || (location.reload(), 0)", lambda rows: rows > 40)
+        console.wait_for_groups(lambda groups: groups["billing"].lag is not None)
         for name, path in SCREENS.items():
             for width in WIDTHS:
                 for scheme in SCHEMES:

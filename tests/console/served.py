@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Mapping
 
 from kohort.client.cluster import Cluster
 from kohort.console.app import create_app
 from kohort.console.listening import open_socket, url_of
 from kohort.console.reading.refresher import Refresher
+from kohort.console.reading.snapshot import GroupRow
 from kohort.console.serve import serve
 
 
@@ -19,6 +22,11 @@ class ServedConsole:
         self.url = url_of(listening).rstrip("/")
         app = create_app(lambda: Cluster(bootstrap), bootstrap, self._refresher, ending=self._end.is_set)
         self._thread = threading.Thread(target=serve, args=(app, listening, self._end.wait))
+
+    def wait_for_groups(self, wanted: Callable[[Mapping[str, GroupRow]], bool]) -> None:
+        """Wait until the console has read such groups."""
+        while not (self._refresher.snapshot.number and wanted(self._refresher.snapshot.groups)):
+            time.sleep(0.01)
 
     def __enter__(self) -> ServedConsole:
         self._refresher.start()

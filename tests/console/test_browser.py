@@ -76,8 +76,7 @@ def test_cells_change_while_the_page_is_open(
 ) -> None:
     cluster.commit("live", {("orders", 0): 0})
     browser.screen(1400)
-    browser.open(console.url)
-    browser.wait("document.querySelectorAll('tbody tr').length || (location.reload(), 0)", lambda rows: rows >= 1)
+    console.wait_for_groups(lambda groups: "live" in groups and groups["live"].lag is not None)
     browser.open(f"{console.url}/?q=live")
     lag = int(browser.wait(LAG))
     server.produce("orders", "more", partition=0)

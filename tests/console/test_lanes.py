@@ -184,6 +184,7 @@ def test_a_picture() -> None:
     assert classes.count("owns") == 4, "two had partitions before, two have some now"
     assert classes.count("mark") == 3
     assert classes.count("awaited") == 1
+    assert [note.text for note in found.iter("text") if note.get("class") == "note"] == ["awaited for 29.0 s, gone"]
     texts = [element.text for element in found.iter("text")]
     assert texts[:6] == ["PreparingRebalance", "0", "10.0 s", "20.0 s", "30.0 s", "stuck on 10.0.0.1"]
     for rect in found.iter("rect"):

@@ -149,6 +149,7 @@ def test_a_group_that_is_gone_and_one_that_never_was(pages: Pages, unique: str) 
 
 def test_a_cluster_without_a_journal(unique: str) -> None:
     with KohortServer(compatibility="kafka") as server, Pages(server.bootstrap_servers) as pages:
+        pages.cluster.describe_groups([unique])  # until there is a coordinator
         member = GroupMember(pages.bootstrap, unique, {unique: (0,)})
         text = pages.get("/group", id=unique, tab="rebalances").text
         assert "No rebalances are shown: the coordinator at" in text

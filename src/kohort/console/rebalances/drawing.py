@@ -9,7 +9,6 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from kohort.cli.groups.wording import duration, plain
-from kohort.cli.output import shorten
 from kohort.console.rebalances.lanes import Chart, Lane, Mark
 
 BEFORE, AFTER = 3.0, 3.0
@@ -32,7 +31,7 @@ def svg(chart: Chart, label: str) -> Markup:
         Markup(
             '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"'
             ' patternTransform="rotate(45)">'
-            '<rect class="hatch-ground" width="6" height="6"/><rect class="hatch-line" width="3" height="6"/>'
+            '<rect class="hatch-ground" width="6" height="6"/><rect class="hatch-line" width="2" height="6"/>'
             "</pattern></defs>"
         ),
         *_bands(chart, height),
@@ -90,17 +89,23 @@ def ticks(length_ms: int) -> list[int]:
         size *= 10
 
 
+def cut(text: str, length: int) -> str:
+    """Without its end, which is the host, where it is too long."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
 def _lane(chart: Chart, lane: Lane, top: int) -> list[Markup]:
-    awaited = Markup(' class="awaited"') if lane.awaited_ms else ""
-    note = f" · awaited for {duration(lane.awaited_ms)}" if lane.awaited_ms else ""
-    note += " · gone" if lane.gone else ""
-    name = shorten(plain(lane.name), LONGEST_NAME - min(len(note), 20))
+    note = f"awaited for {duration(lane.awaited_ms)}" if lane.awaited_ms else ""
+    note = f"{note}, gone" if note and lane.gone else note or ("gone" if lane.gone else "")
+    name = cut(plain(lane.name), LONGEST_NAME - len(note))
     y = top + BAR_TOP
     parts = [
-        Markup('<g{}><text class="lane" x="0" y="{}">{}<tspan class="note">{}</tspan></text>').format(
-            awaited, top + 15, name, note
+        Markup('<g class="{}"><text class="lane" x="0" y="{}">{}<title>{}</title></text>').format(
+            "awaited" if lane.awaited_ms else "", top + 15, name, plain(lane.name)
         )
     ]
+    if note:
+        parts.append(Markup('<text class="note" x="100%" y="{}">{}</text>').format(top + 15, note))
     if lane.owned_before:
         parts.append(_rect("owns", 0, BEFORE, y, BAR_HEIGHT, "owned partitions before"))
     if lane.owns_after and not chart.running:
