@@ -50,7 +50,7 @@ def test_a_classic_group() -> None:
         Band("PreparingRebalance", 0, 30_000, "time was up"),
         Band("CompletingRebalance", 30_000, 31_000),
     )
-    assert [lane.name for lane in chart.lanes] == ["stuck on 10.0.0.1", "old on 10.0.0.1", "new on 10.0.0.1"]
+    assert [lane.name for lane in chart.lanes] == ["stuck", "old", "new"]
     stuck, old, new = chart.lanes
     assert stuck.bars == (Bar("gives-up", 0, 30_000),)
     assert (stuck.awaited_ms, stuck.awaited_how, stuck.gone) == (29_000, "it did not rejoin in time", True)
@@ -184,9 +184,9 @@ def test_a_picture() -> None:
     assert classes.count("owns") == 4, "two had partitions before, two have some now"
     assert classes.count("mark") == 3
     assert classes.count("awaited") == 1
-    assert [note.text for note in found.iter("text") if note.get("class") == "note"] == ["awaited for 29.0 s, gone"]
+    assert [note.text for note in found.iter("text") if note.get("class") == "note"] == ["awaited 29.0 s, gone"]
     texts = [element.text for element in found.iter("text")]
-    assert texts[:6] == ["PreparingRebalance", "0", "10.0 s", "20.0 s", "30.0 s", "stuck on 10.0.0.1"]
+    assert texts[:6] == ["PreparingRebalance", "0", "10.0 s", "20.0 s", "30.0 s", "stuck"]
     for rect in found.iter("rect"):
         for side in ("x", "width"):
             assert 0 <= float((rect.get(side) or "0").rstrip("%")) <= 100
@@ -196,7 +196,7 @@ def test_a_picture() -> None:
 def test_names_in_a_picture_are_escaped_and_cut() -> None:
     story = {**CLASSIC, "members": [someone('<b>"&', joined_after_ms=1), someone("n" * 200, joined_after_ms=2)]}
     names = [element.text or "" for element in drawn(story).iter("text") if element.get("class") == "lane"]
-    assert '<b>"& on 10.0.0.1' in names
+    assert '<b>"&' in names
     assert max(map(len, names)) <= LONGEST_NAME
 
 

@@ -101,7 +101,7 @@ def test_rebalances_and_one_of_them(pages: Pages, member: GroupMember, unique: s
     one = pages.get(next(link for link in page.links if link.startswith("/rebalance")))
     assert "by-hand on 127.0.0.1 joined" in one.text
     [member_row] = one.body()
-    assert member_row[0] == "by-hand on 127.0.0.1"
+    assert member_row[0] == "by-hand 127.0.0.1"
     assert member_row[4:6] == ["2", f"+ {unique}[0-1]"]
     assert one.count("circle") == 2, "the cause, and the legend's"
     assert "data-live" not in one.html, "it is over"
@@ -119,8 +119,8 @@ def test_a_rebalance_that_runs(pages: Pages, member: GroupMember, unique: str) -
     one = pages.get(next(link for link in page.links if link.startswith("/rebalance")))
     assert "late on 127.0.0.1 joined" in one.text
     rows = {row[0].split()[0]: row for row in one.body()}
-    assert rows["by-hand"][0] == "by-hand on 127.0.0.1 awaited to join"
-    assert rows["late"][0] == "late on 127.0.0.1 joined"
+    assert rows["by-hand"][0] == "by-hand 127.0.0.1 awaited to join"
+    assert rows["late"][0] == "late 127.0.0.1 joined"
     assert "data-live" in one.html
     live = pages.live("rebalance", group=unique, number=2)
     assert live["rows"][""]["outcome"] == ["running", "busy"]
@@ -238,7 +238,7 @@ def test_names_are_escaped(pages: Pages, unique: str) -> None:
         assert group in pages.get("/group", id=group, tab=tab).text
     page = pages.get("/rebalance", group=group, number=1)
     shown = client.replace("‮", "�")
-    assert f"{shown} on 127.0.0.1" in page.text
+    assert f"{shown} on 127.0.0.1 joined" in page.text
     assert all("img" not in (tag, *found) for tag, found in page.tags)
     assert shown in pages.get("/group", id=group, tab="members").text
     assert pages.live("group", id=group)["rows"][f"{unique}/0"]["owner"] == f"{shown} on 127.0.0.1"

@@ -9,7 +9,6 @@ cluster         brokers; how many topics and groups
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use
-console         groups, lag and rebalances in a browser
 health          whether a server or a cluster serves its clients
 stable_offsets  what holds back readers of committed records
 produce         lines to records
@@ -19,6 +18,7 @@ groups/         `kohort groups`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
 metrics/        `kohort metrics`
+console/        `kohort console`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acls": ("kohort.cli.acls.app", "List, add, remove and check ACLs: who may do what."),
     "quotas": ("kohort.cli.quotas", "Set, list and delete quotas: how much clients may use."),
     "health": ("kohort.cli.health", "Check a server or a cluster, for monitors and containers."),
-    "console": ("kohort.cli.console", "Show groups, lag and rebalances in a browser."),
+    "console": ("kohort.cli.console.app", "Show groups, lag and rebalances in a browser."),
     "metrics": ("kohort.cli.metrics.app", "Print a Grafana dashboard and alert rules of Prometheus."),
     "produce": ("kohort.cli.produce", "Write records to a topic."),
     "consume": ("kohort.cli.consume", "Read records of a topic."),

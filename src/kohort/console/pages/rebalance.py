@@ -91,7 +91,8 @@ def rendered(console: Console, chart: Chart, story: Document) -> Markup:
     names = Names(people_of([story]))
     lines = [line.text for line in story_lines(story, names)[1:] if line.depth == 4]
     label = f"{len(chart.table)} members over time; the table below has the same in numbers"
-    return console.render("chart.html", chart=chart, lines=lines, svg=svg(chart, label), spans=spans)
+    events = any(lane.marks for lane in chart.table)
+    return console.render("chart.html", chart=chart, lines=lines, svg=svg(chart, label), spans=spans, events=events)
 
 
 def spans(lane: Lane, kind: str) -> list[Bar]:

@@ -67,7 +67,7 @@ class Answers:
                 known.stale = before
         if known.stale is not None and not known.task.done():
             return known.stale.task.result()  # type: ignore[no-any-return]
-        return await asyncio.shield(known.task)  # type: ignore[no-any-return]
+        return await asyncio.shield(known.task)
 
     def close(self) -> None:
         while not self._free.empty():

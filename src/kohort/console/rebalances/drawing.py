@@ -16,7 +16,8 @@ BEFORE, AFTER = 3.0, 3.0
 TOP = 46
 LANE = 40
 BAR_TOP, BAR_HEIGHT, THIN = 22, 12, 4
-LONGEST_NAME = 44
+LONGEST_NAME = 42
+"""Together with the note at the right."""
 TICKS = 4
 WIDTH_OF_LETTER = 2.3
 """Percent of the width of a phone's screen."""
@@ -90,18 +91,24 @@ def ticks(length_ms: int) -> list[int]:
 
 
 def cut(text: str, length: int) -> str:
-    """Without its end, which is the host, where it is too long."""
+    """Without its end, if it is too long."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _lane(chart: Chart, lane: Lane, top: int) -> list[Markup]:
-    note = f"awaited for {duration(lane.awaited_ms)}" if lane.awaited_ms else ""
-    note = f"{note}, gone" if note and lane.gone else note or ("gone" if lane.gone else "")
-    name = cut(plain(lane.name), LONGEST_NAME - len(note))
+    notes = [f"awaited {duration(lane.awaited_ms)}"] if lane.awaited_ms else []
+    note = ", ".join([*notes, *(["gone"] if lane.gone else [])])
+    host = f" on {plain(lane.host)}" if lane.host else ""
     y = top + BAR_TOP
     parts = [
-        Markup('<g class="{}"><text class="lane" x="0" y="{}">{}<title>{}</title></text>').format(
-            "awaited" if lane.awaited_ms else "", top + 15, name, plain(lane.name)
+        Markup(
+            '<g class="{}"><text class="lane" x="0" y="{}">{}<tspan class="host">{}</tspan><title>{}</title></text>'
+        ).format(
+            "awaited" if lane.awaited_ms else "",
+            top + 15,
+            cut(plain(lane.name), LONGEST_NAME - len(note)),
+            cut(host, LONGEST_NAME),
+            plain(lane.name) + host,
         )
     ]
     if note:

@@ -52,6 +52,7 @@ class Band:
 @dataclass(frozen=True, slots=True)
 class Lane:
     name: str
+    host: str = ""
     bars: tuple[Bar, ...] = ()
     marks: tuple[Mark, ...] = ()
     owned_before: bool = False
@@ -102,10 +103,11 @@ def chart_of(story: Document, status: Document | None, now_ms: int) -> Chart:
     if running and status is not None:
         for member in status.get("members", ()):
             key = _key(member)
-            lanes[key] = _running(lanes.get(key, Lane(names.with_host(member))), member, length)
+            lanes[key] = _running(lanes.get(key, Lane(names.of(member), host_of(member))), member, length)
     for who in story.get("held_up_by", ()):
         key = _key(who)
-        lane = lanes.get(key) or Lane(names.with_host(who), (Bar("owns", 0, length),), owned_before=True, gone=True)
+        owned = (Bar("owns", 0, length),)
+        lane = lanes.get(key) or Lane(names.of(who), host_of(who), owned, owned_before=True, gone=True)
         waited, how = who.get("waited_ms", 0), who.get("how", "")
         lanes[key] = replace(lane, awaited_ms=max(lane.awaited_ms, waited), awaited_how=how)
     happenings = [story.get("cause", {}), *story.get("happenings", ())]
@@ -129,6 +131,10 @@ def _key(document: Document) -> str:
     return str(document.get("instance_id") or document.get("member_id") or "")
 
 
+def host_of(document: Document) -> str:
+    return str(document.get("host", "")).removeprefix("/")
+
+
 def _bands(story: Document, length: int) -> tuple[Band, ...]:
     found, at = [], 0
     for phase in story.get("phases", ()):
@@ -150,7 +156,8 @@ def _had_before(member: Document) -> bool:
 
 def _lane(member: Document, names: Names, bars: Iterable[Bar], late_ms: int) -> Lane:
     return Lane(
-        names.with_host(member),
+        names.of(member),
+        host_of(member),
         tuple(bar for bar in bars if bar.end_ms > bar.start_ms),
         owned_before=_had_before(member),
         owns_after=member.get("partitions", 0) > 0,
@@ -221,7 +228,7 @@ def _split(lanes: Sequence[Lane], unnamed: int, length: int) -> tuple[tuple[Lane
     count = len(others) + unnamed
     if not count:
         return shown, None
-    return shown, Lane(f"{plural(count, 'other member')}, from the first to the last", _merged(others))
+    return shown, Lane(f"{plural(count, 'other member')}, from the first to the last", bars=_merged(others))
 
 
 def _merged(lanes: Sequence[Lane]) -> tuple[Bar, ...]:
