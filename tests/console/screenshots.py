@@ -1,6 +1,7 @@
-"""Screenshots of every screen, with living groups: python tests/console/screenshots.py DIRECTORY
+"""Screenshots with living groups: python tests/console/screenshots.py DIRECTORY [--docs]
 
-WIDTHs and schemes are in the names of the files. Look at them after each change of the style sheet.
+Of every screen, in all WIDTHS and SCHEMES; with --docs those of docs/console. Look at them after each change of the
+style sheet.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ SCREENS = {
     "nodes": "/nodes",
     "missing": "/group?id=nobody",
 }
+
+
+DOCS = {
+    "groups": ("/", 1200, 640, "light"),
+    "rebalance": ("/rebalance?group=billing&number=3", 1200, 640, "light"),
+    "rebalances-dark": ("/group?id=billing&tab=rebalances", 1200, 700, "dark"),
+    "partitions-phone": ("/group?id=billing", 360, 700, "dark"),
+}
+"""File: page, width, height, scheme."""
 
 
 class Worker(threading.Thread):
@@ -85,7 +95,18 @@ def living(server: KohortServer) -> Iterator[None]:
         worker.join()
 
 
-def main(directory: Path) -> None:
+def pictures(docs: bool) -> Iterator[tuple[str, str, int, int, str]]:
+    """File, page, width, height and scheme of each."""
+    if docs:
+        yield from ((name, *picture) for name, picture in DOCS.items())
+        return
+    for name, path in SCREENS.items():
+        for width in WIDTHS:
+            for scheme in SCHEMES:
+                yield f"{name}-{width}-{scheme}", path, width, 900 if width > 600 else 780, scheme
+
+
+def main(directory: Path, docs: bool) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     with (
         KohortServer(brokers=3, group_consumer_assignment_interval_ms=0) as server,
@@ -94,14 +115,12 @@ def main(directory: Path) -> None:
     ):
         browser = Browser()
         console.wait_for_groups(lambda groups: groups["billing"].lag is not None)
-        for name, path in SCREENS.items():
-            for width in WIDTHS:
-                for scheme in SCHEMES:
-                    browser.screen(width, 900 if width > 600 else 780, scheme)
-                    browser.open(console.url + path)
-                    browser.picture(directory / f"{name}-{width}-{scheme}.png")
+        for name, path, width, height, scheme in pictures(docs):
+            browser.screen(width, height, scheme)
+            browser.open(console.url + path)
+            browser.picture(directory / f"{name}.png")
         browser.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), "--docs" in sys.argv)

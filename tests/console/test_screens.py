@@ -119,7 +119,9 @@ def test_a_rebalance_that_runs(pages: Pages, member: GroupMember, unique: str) -
     one = pages.get(next(link for link in page.links if link.startswith("/rebalance")))
     assert "late on 127.0.0.1 joined" in one.text
     rows = {row[0].split()[0]: row for row in one.body()}
-    assert rows["by-hand"][0] == "by-hand 127.0.0.1 awaited to join"
+    assert rows["by-hand"][0] == "by-hand 127.0.0.1"
+    assert rows["by-hand"][1].endswith("s awaited to join")
+    assert "awaited: by-hand on 127.0.0.1; to join" in one.text
     assert rows["late"][0] == "late 127.0.0.1 joined"
     assert "data-live" in one.html
     live = pages.live("rebalance", group=unique, number=2)

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kohort.cli.groups.timeline import happened, story_lines
+from kohort.cli.groups.timeline import happened, status_lines, story_lines
 from kohort.cli.groups.wording import Document, Names, people_of
 from kohort.client.cluster import Cluster
 from kohort.console.live import Live
@@ -37,7 +37,7 @@ async def rebalance(request: Request) -> Response:
         headline=happened(story.get("cause", {}), names, consumers=story.get("group_type") == "consumer"),
         outcome=outcome_chip(story.get("outcome", "")),
         running=chart.running,
-        chart=rendered(console, chart, story),
+        chart=rendered(console, chart, story, now),
         is_consumer=story.get("group_type") == "consumer",
         live="/live/rebalance" if chart.running else "",
     )
@@ -49,7 +49,7 @@ async def live(request: Request) -> Response:
 
     async def read() -> Live:
         now, story = await story_of(console, group_id, number)
-        chart = rendered(console, chart_of(story, now.status, now.now_ms), story)
+        chart = rendered(console, chart_of(story, now.status, now.now_ms), story, now)
         outcome = outcome_chip(story.get("outcome", ""))
         return Live({"": {**head_cells(console.refresher.look()), "outcome": outcome}}, {"chart": chart})
 
@@ -87,9 +87,12 @@ def neighbours(now: GroupNow, number: int) -> tuple[int | None, int | None]:
     )
 
 
-def rendered(console: Console, chart: Chart, story: Document) -> Markup:
-    names = Names(people_of([story]))
+def rendered(console: Console, chart: Chart, story: Document, now: GroupNow) -> Markup:
+    status = now.status if chart.running else None
+    names = Names([*people_of([story]), *((status or {}).get("members", ()))])
     lines = [line.text for line in story_lines(story, names)[1:] if line.depth == 4]
+    if status is not None:
+        lines = [line.text for line in status_lines(status, names)] + lines[1:]
     label = f"{len(chart.table)} members over time; the table below has the same in numbers"
     events = any(lane.marks for lane in chart.table)
     return console.render("chart.html", chart=chart, lines=lines, svg=svg(chart, label), spans=spans, events=events)

@@ -19,6 +19,8 @@ BAR_TOP, BAR_HEIGHT, THIN = 22, 12, 4
 LONGEST_NAME = 42
 """Together with the note at the right."""
 TICKS = 4
+LATE = 85.0
+"""Percent from the left: the label of a tick stands left of it from here on."""
 WIDTH_OF_LETTER = 2.3
 """Percent of the width of a phone's screen."""
 STEPS = (1, 2, 5)
@@ -76,7 +78,8 @@ def _ticks(chart: Chart, height: int) -> list[Markup]:
     for at in ticks(chart.length_ms):
         x = f"{_x(chart, at):.3f}"
         parts.append(Markup('<line class="tick" x1="{0}%" x2="{0}%" y1="36" y2="{1}"/>').format(x, height))
-        parts.append(Markup('<text class="time" x="{}%" y="31">{}</text>').format(x, duration(at) if at else "0"))
+        css = "time time-last" if _x(chart, at) > LATE else "time"
+        parts.append(Markup('<text class="{}" x="{}%" y="31">{}</text>').format(css, x, duration(at) if at else "0"))
     return parts
 
 
@@ -97,7 +100,7 @@ def cut(text: str, length: int) -> str:
 
 def _lane(chart: Chart, lane: Lane, top: int) -> list[Markup]:
     notes = [f"awaited {duration(lane.awaited_ms)}"] if lane.awaited_ms else []
-    note = ", ".join([*notes, *(["gone"] if lane.gone else [])])
+    note = ", ".join([*notes, *(["gone"] if lane.gone else [])]) or lane.state
     host = f" on {plain(lane.host)}" if lane.host else ""
     y = top + BAR_TOP
     parts = [
