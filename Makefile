@@ -97,7 +97,7 @@ peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes doc
 
 test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
 	$(call needs,mvn java)
-	$(BIN)/python tests/peers/shared_kafka.py $(PYTEST) -m peers tests/peers tests/client_library tests/clients tests/java
+	$(BIN)/python tests/peers/shared_kafka.py $(PYTEST) -m peers tests/peers tests/client_library tests/clients tests/console tests/java
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 TRANSACTIONS= SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(TRANSACTIONS),--transactions $(TRANSACTIONS)) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import webbrowser
 from typing import Annotated
 
@@ -76,7 +77,8 @@ def console(
     refresher.start()
     typer.echo(f"kohort console of {where.bootstrap_server}: {url}")
     if open_browser:
-        webbrowser.open(url)
+        # Some browsers end before this returns: those of a terminal.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
     with interrupts.careful():
         serve(made, listening, _wait_for_end)
     refresher.stop()
