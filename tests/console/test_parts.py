@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
@@ -147,7 +148,7 @@ def test_differences() -> None:
 
 async def test_a_stream_sends_what_changes_and_ends_with_the_console() -> None:
     ended = threading.Event()
-    states = iter(["1", "1", "2", "failure", "2"])
+    states = iter(["1", "1", "2", "failure", "gone", "2"])
 
     async def read() -> Live:
         state = next(states, None)
@@ -156,6 +157,8 @@ async def test_a_stream_sends_what_changes_and_ends_with_the_console() -> None:
             return Live()
         if state == "failure":
             raise TimedOut("the cluster does not answer")
+        if state == "gone":
+            raise HTTPException(404, "the journal has no rebalance 7")
         return Live({"": {"lag": state}})
 
     streams = Streams(ended.is_set, every_s=0)
@@ -236,6 +239,9 @@ async def test_a_question_is_asked_once_for_all_and_again_later() -> None:
     assert await answers.get("key", ask) == 1
     clock.now = 1.1
     assert await answers.get("key", ask) == 3
+    clock.now = 40
+    await answers.get("other", ask)
+    assert list(answers._known) == ["other"], "old answers are not kept"
     answers.close()
 
 

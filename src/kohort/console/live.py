@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
@@ -79,8 +80,11 @@ class Streams:
             while not self._ending():
                 try:
                     after = await read()
-                except KafkaError:
-                    after = before  # the page says with its next read since when the cluster does not answer
+                except (
+                    KafkaError,
+                    HTTPException,
+                ):  # it does not answer, or a story is gone: nothing is known to change
+                    after = before
                 if changes := difference(before, after):
                     yield f"data: {json.dumps(changes)}\n\n"
                     before, sent_at = after, loop.time()

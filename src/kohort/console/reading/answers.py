@@ -24,7 +24,7 @@ KEPT_TIMES = 5
 LONG_S = 0.2
 STALE_S = 30.0
 """The oldest answer that is given while the next one is awaited."""
-MOST_ANSWERS = 200
+MOST_ANSWERS = 100
 
 T = TypeVar("T")
 
@@ -76,6 +76,9 @@ class Answers:
     def _ask(self, key: Hashable, ask: Callable[[Cluster], Any], now: float) -> _Answer:
         answer = _Answer(asyncio.ensure_future(self._run(ask)), now)
         self._known.pop(key, None)
+        old = [one for one, known in self._known.items() if known.task.done() and now - known.done_at > STALE_S]
+        for one in old:  # a group of 10,000 members is 10 MB
+            del self._known[one]
         self._known[key] = answer
         while len(self._known) > MOST_ANSWERS:
             self._known.pop(next(iter(self._known)))
