@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wire_driver import Connection, Wire, fetch_request, values_of, with_topic
+from wire_driver import (
+    Connection,
+    Wire,
+    batch,
+    delete_topics,
+    fetch_request,
+    produce_request,
+    values_of,
+    with_topic,
+)
 
 from kohort.broker.handlers.fetch import LARGE
 from kohort.broker.messages import changed
@@ -29,14 +38,14 @@ STEPS = 5
 """Polls of the time that a turn of these tests has."""
 
 
-def turns_of(wire: Wire, frame: Frame) -> int:
-    """Turns with a budget of STEPS polls until the request is answered or parked."""
+def turns_of(wire: Wire, frame: Frame, meanwhile: Frame | None = None) -> int:
+    """Turns of STEPS polls until the request is answered or parked. `meanwhile` arrives after the first turn."""
     arrived: tuple[Frame, ...] = (frame,)
     turns = 0
     while arrived or wire.broker.busy:
         left = iter(range(STEPS))
         wire.end(wire.broker.step(arrived, wire.now, lambda left=left: next(left, None) is None))  # type: ignore[misc]
-        arrived = ()
+        arrived = (meanwhile,) if meanwhile is not None and not turns else ()
         turns += 1
         assert turns < 10_000
     return turns
@@ -88,6 +97,40 @@ def test_a_fetch_of_many_partitions_is_read_in_steps_and_waits_for_its_whole_tim
     response = client.take()
     assert sum(len(topic.partitions) for topic in response.responses) == LARGE + 1
     assert values_of(changed(response, responses=response.responses)) == [b"new"]
+
+
+@pytest.mark.parametrize("min_bytes", [1, 3])
+def test_a_fetch_in_steps_sees_what_is_appended_between_them(min_bytes: int) -> None:
+    """A record counts as a byte: for more bytes the fetch may wait longer than it must, until its deadline."""
+    client = with_topic(LARGE)
+    frame = client.frame(naming(*range(LARGE), max_wait_ms=500, min_bytes=min_bytes), 4)
+    other = client.wire.connect()
+    turns = turns_of(client.wire, frame, other.frame(produce_request("t", batch("a", "b"), partition=0), 9))
+    assert turns > 2
+    assert other.take().responses[0].partition_responses[0].error_code == 0
+    if min_bytes > 2:
+        client.wire.advance(500)
+    assert values_of(client.take()) == [b"a", b"b"]
+
+
+def test_a_fetch_in_steps_sees_that_a_topic_is_deleted_between_them() -> None:
+    client = with_topic(LARGE)
+    client.create_topic("u")
+    request = naming(*range(LARGE - 1), max_wait_ms=500, min_bytes=1)
+    [first] = fetch_request("u").topics
+    frame = client.frame(changed(request, topics=(first, *request.topics)), 4)
+    other = client.wire.connect()
+    turns_of(client.wire, frame, other.frame(delete_topics("u"), 5))
+    deleted, present = client.take().responses
+    assert [row.error_code for row in deleted.partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert {row.error_code for row in present.partitions} == {0}
+
+
+def test_a_fetch_in_steps_watches_its_partitions() -> None:
+    client = with_topic(LARGE)
+    turns_of(client.wire, client.frame(naming(*range(LARGE), max_wait_ms=500, min_bytes=1), 4))
+    client.wire.connect().produce("t", "new", partition=7)
+    assert values_of(client.take()) == [b"new"]
 
 
 def test_large_fetches_that_wait_leave_room_for_small_ones() -> None:

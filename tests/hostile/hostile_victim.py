@@ -49,7 +49,7 @@ GROUP = "victim"
 CONSUMERS = "victim-consumers"
 SESSION_MS = 6_000
 ANSWER_MS = 120_000
-EVERY_S = {"heartbeat": 0.05, "commit": 0.02, "newcomer": 0.1}
+EVERY_S = {"heartbeat": 0.02, "commit": 0.02, "newcomer": 0.1}
 VALUE = bytes(10_000)
 
 

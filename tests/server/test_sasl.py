@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,26 +169,36 @@ def test_secrets_of_the_configuration_are_not_shown(tmp_path: Path) -> None:
 # -- sessions
 
 
+LIFE_MS = "listener.name.sasl_plaintext.plain.connections.max.reauth.ms"
+
+
 @pytest.fixture
-def sessions(edge_of: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
+def short_sessions(edge_of: Callable[..., Edge]) -> Edge:
+    """Sessions of 0.6 seconds."""
+    return edge_of(**PLAIN, **{LIFE_MS: "600"})
+
+
+@pytest.fixture
+def sessions(edge_of: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch) -> Edge:
+    """Sessions of three seconds, which may be renewed at any time."""
     monkeypatch.setattr(session_module, "AGAIN_S", 0.0)
-    return edge_of(**PLAIN, **{"listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "600"})
+    return edge_of(**PLAIN, **{LIFE_MS: "3000"})
 
 
 @pytest.mark.conformance("AU14")
 def test_the_first_request_after_the_session_closes_the_connection(
-    sessions: Edge, caplog: pytest.LogCaptureFixture
+    short_sessions: Edge, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with logged_in(sessions) as wire, logged_in(sessions) as shortcut:
+    with logged_in(short_sessions) as wire, logged_in(short_sessions) as shortcut:
         assert wire.ask(b"hello", b"at once") == [b"hello", b"at once"]
         time.sleep(0.7)
-        assert len(sessions.connections._open) == 2  # idle connections live on
+        assert len(short_sessions.connections._open) == 2  # idle connections live on
         wire.push(b"\0\x13late", b"write")
         assert wire.is_closed
         shortcut.push(b"at once")
         assert shortcut.is_closed
-    eventually(lambda: not sessions.connections._open)
-    assert not [event for event in of_type(sessions, Frame) if event.data in (b"\0\x13late", b"write")]
+    eventually(lambda: not short_sessions.connections._open)
+    assert not [event for event in of_type(short_sessions, Frame) if event.data in (b"\0\x13late", b"write")]
     assert "the session is over (connections.max.reauth.ms)" in caplog.text
 
 
@@ -196,10 +206,10 @@ def test_the_first_request_after_the_session_closes_the_connection(
 def test_a_session_is_renewed(sessions: Edge) -> None:
     with logged_in(sessions) as wire:
         for _ in range(3):
-            time.sleep(0.3)
+            time.sleep(1.2)
             answers = wire.ask(b"before", HANDSHAKE, token("bob", "builder"), b"after")
             assert (answers[0], answers[3]) == (b"before", b"after")
-            assert told(answers[2]).session_lifetime_ms == 600
+            assert told(answers[2]).session_lifetime_ms == 3_000
     assert len(of_type(sessions, Opened)) == 1
 
 
@@ -229,12 +239,12 @@ def test_a_re_authentication_that_fails_ends_the_connection(sessions: Edge, user
 
 
 @pytest.mark.conformance("AU14")
-def test_an_answer_does_not_leave_when_its_session_is_over(sessions: Edge) -> None:
-    with logged_in(sessions) as wire:
+def test_an_answer_does_not_leave_when_its_session_is_over(short_sessions: Edge) -> None:
+    with logged_in(short_sessions) as wire:
         wire.push(b"park")
-        eventually(lambda: sessions.broker.parked)
+        eventually(lambda: short_sessions.broker.parked)
         time.sleep(0.7)
-        with logged_in(sessions) as other:
+        with logged_in(short_sessions) as other:
             assert other.ask(b"wake") == [b"wake"]
         assert wire.is_closed
 

@@ -33,4 +33,5 @@ logs/            a partition's log: what may be appended, read, retained, compac
 waits/           fetches that wait for data; deadlines of the state machines
 journal/         the journal in its topic, and in answers
 metrics/         the numbers of /metrics, read from the state between turns
+backups/         stored data without a server: verified, and made ready for a restored directory
 """

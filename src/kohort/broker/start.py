@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Iterator
 
 from kohort.broker.journal.topic import create_journal_topic, read_journal
 from kohort.broker.logs.newest_records import newest_records
@@ -33,28 +34,42 @@ OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "10485760
 
 
 def replay(state: BrokerState) -> None:
+    logs = read_catalog(state)
+    if logs is None:
+        return
+    open_partitions(state, logs)
+    for machine in add_machines(state):
+        load(state, machine)
+    read_journal(state)
+
+
+def read_catalog(state: BrokerState) -> dict[LogKey, LogInfo] | None:
+    """Apply the metadata log. Returns the other logs; None if the data directory is empty."""
     logs = {info.key: info for info in state.storage.logs()}
     metadata = logs.pop(METADATA_LOG, None)
     if metadata is None:
         raw = state.topics.new_topic_id()
         state.catalog.cluster_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
-        return
+        return None
     try:
         for record, _ in newest_records(state.storage, METADATA_LOG, metadata.start_offset):
             state.catalog.apply(record)
     except UnknownRecord as error:
         raise StorageError(f"the data is of a newer format: {error}") from None
     state.topics.resume(metadata)
-    _open_partitions(state, logs)
+    return logs
+
+
+def add_machines(state: BrokerState) -> Iterator[StateMachine]:
+    """The state machines of the catalog, each without state."""
     for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions)):
-        load(state, state.groups.add(index))
+        yield state.groups.add(index)
     transactions = state.catalog.topics.get(TRANSACTIONS_TOPIC)
     for index in range(len(transactions.partitions) if transactions is not None else 0):
-        load(state, state.transactions.add(index))
-    read_journal(state)
+        yield state.transactions.add(index)
 
 
-def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
+def open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
     for topic in state.catalog.topics.values():
         state.topics.partitions[topic.topic_id] = [
             state.topics.open_partition(topic, index, _stored(logs, topic, index))

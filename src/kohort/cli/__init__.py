@@ -19,6 +19,7 @@ transactions/   `kohort transactions`
 acls/           `kohort acls`
 metrics/        `kohort metrics`
 console/        `kohort console`
+backups/        `kohort backup`, `verify` and `restore`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion

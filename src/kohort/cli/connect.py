@@ -101,11 +101,12 @@ def _cluster(address: str, security: Security, timeout_ms: int, bootstrap_timeou
 
 
 @contextmanager
-def connected(where: ClusterOptions) -> Iterator[Cluster]:
-    """A client of the cluster; its failures end the command with their line and exit code."""
+def connected(where: ClusterOptions, timeout_ms: int = API_TIMEOUT_MS) -> Iterator[Cluster]:
+    """A client of the cluster; its failures end the command with their line and exit code. `timeout_ms` limits a call
+    with its retries."""
     security = Security.of(where.security_properties())
     try:
-        with _cluster(where.bootstrap_server, security, API_TIMEOUT_MS, BOOTSTRAP_TIMEOUT_MS) as cluster:
+        with _cluster(where.bootstrap_server, security, timeout_ms, BOOTSTRAP_TIMEOUT_MS) as cluster:
             yield cluster
     except KafkaError as error:
         fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)

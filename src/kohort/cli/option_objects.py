@@ -18,6 +18,7 @@ import typer
 F = TypeVar("F", bound=Callable[..., None])
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS_BYTES = {"k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 class App(typer.Typer):
@@ -52,6 +53,14 @@ def milliseconds(flag: str, text: str) -> int:
     if "".join(map("".join, parts)) != text or not 0 < value < 10**12:
         raise typer.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 1h30m or 2d", param_hint=[flag])
     return value
+
+
+def byte_count(flag: str, text: str) -> int:
+    """The size of a flag: `500m`, `1g`. Raises BadParameter."""
+    match = re.fullmatch(r"(\d{1,9})([kmg])b?", text.strip().lower())
+    if match is None or int(match[1]) == 0:
+        raise typer.BadParameter(f"{text!r} is not a size; write 500m or 1g", param_hint=[flag])
+    return int(match[1]) * UNITS_BYTES[match[2]]
 
 
 def near_word(given: str, words: Iterable[str]) -> str | None:

@@ -14,6 +14,7 @@ It is pure: time, randomness and records are arguments; the broker writes the re
     steady_answer  answers that may be given again without a step
     topics         what the coordinator knows of topics
     invariants     what holds between two events
+    restored       what a backup's groups become: larger numbers, no members
     classic/       groups of the classic protocol
     consumer/      groups of the consumer protocol (KIP-848)
     migration/     members with the classic protocol in consumer groups; upgrade and downgrade

@@ -152,6 +152,14 @@ class Unloaded(msgspec.Struct, frozen=True, gc=False):
     """The shard moves to another broker or the server stops: answer parked requests with 16 (R1)."""
 
 
+class Restored(msgspec.Struct, frozen=True, gc=False):
+    """The log is from a backup: clients may have seen larger numbers than it holds, and other members. Comes after the
+    replay, instead of Loaded, in a process that serves no clients."""
+
+    by_clock: int
+    """The number that the clock gives (restored.raised)."""
+
+
 Event = (
     GroupRequested
     | RequestAbandoned
@@ -168,6 +176,7 @@ Event = (
     | ExpireOffsets
     | Loaded
     | Unloaded
+    | Restored
 )
 
 
@@ -248,6 +257,7 @@ What = Literal[
     "group upgraded",  # from the classic protocol to the consumer protocol
     "group downgraded",
     "group deleted",
+    "group restored",  # from a backup, without its members
     "group loaded",
     "group unloaded",
     "offsets deleted",

@@ -39,6 +39,7 @@ from kohort.coordinator.events import (
     PatternsResolved,
     Reply,
     RequestAbandoned,
+    Restored,
     ServerPaused,
     TopicOffsetsDeleted,
     TopicsChanged,
@@ -52,6 +53,7 @@ from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
 from kohort.coordinator.offsets.transactional import TransactionalOffsets
 from kohort.coordinator.records import OffsetRecords
+from kohort.coordinator.restored import restored_entries, restored_records
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.soft_state import DEADLINES_OF_MEMBERS, Key, Running
 from kohort.coordinator.state_machine import LogName
@@ -189,6 +191,9 @@ class Shard:
                 consumers.unload()
                 groups.unload()
                 self.unavailable = ErrorCode.NOT_COORDINATOR
+            case Restored():
+                self.running.out.records += restored_records(self.hard, event, now)
+                self.running.out.journal += restored_entries(self.hard, event)
         if self.running.unseen and self.running.out.records:
             self.running.unseen.clear()
         return self.running.out.emptied()

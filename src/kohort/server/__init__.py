@@ -3,6 +3,7 @@
 server            `Server`: storage, broker, turn loop and listeners, started and stopped
 serve             the process: signals, exit codes, the ready line
 stopped           one request to the broker of a stopped data directory
+backups/          backup, verification and restore of a data directory
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
 collector         the garbage collector: collections are short
 clock             the server's time, which tests replace

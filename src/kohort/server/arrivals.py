@@ -21,7 +21,7 @@ from kohort.server import open_files
 from kohort.server.clock import Clock
 from kohort.server.connections import Connections
 
-BACKLOG = 1024
+BACKLOG = 4096
 MOST_AT_ONCE = 50
 """Connections that a listener accepts before other events of the loop are handled."""
 MOST_HELD = 1_000

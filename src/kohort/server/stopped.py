@@ -15,6 +15,7 @@ from kohort.broker.nodes import Endpoint
 from kohort.broker.turn import ConnectionId, Frame, Opened, Send
 from kohort.config import Config
 from kohort.server.server import open_storage
+from kohort.storage.protocol import Storage
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
@@ -25,10 +26,9 @@ def ask_stopped(config: Config, request: Any, response: type, version: int) -> A
     failures: list[Exception] = []
     storage = open_storage(config, failures.append)
     try:
-        now = time.time_ns() // 1_000_000
-        endpoints = [Endpoint("localhost", 9092) for _ in range(config.brokers)]
         lease = storage.acquire()
-        broker = Broker(config, storage, now=now, random=random.Random(), endpoints=endpoints).load()
+        broker = broker_without_server(config, storage).load()
+        now = broker.state.now
         connection = ConnectionId(1)
         frame = Frame(connection, encode_request(request, version, 1, "kohort-cli")[4:])
         arrived: list[Opened | Frame] = [Opened(connection, config.broker_id, "localhost"), frame]
@@ -41,6 +41,13 @@ def ask_stopped(config: Config, request: Any, response: type, version: int) -> A
         return _decoded(answer[4:], request, response, version)
     finally:
         storage.close()
+
+
+def broker_without_server(config: Config, storage: Storage) -> Broker:
+    """It is not loaded."""
+    now = time.time_ns() // 1_000_000
+    endpoints = [Endpoint("localhost", 9092) for _ in range(config.brokers)]
+    return Broker(config, storage, now=now, random=random.Random(), endpoints=endpoints)
 
 
 def _decoded(frame: bytes, request: Any, response: type, version: int) -> Any:

@@ -3,7 +3,8 @@
 protocol          `Storage`, the operations of a commit, leases and errors
 check             which operations make sense, for all engines
 memory            the memory engine, with faults for tests
-sqlite            the SQLite engine: commits and reads
+sqlite            the SQLite engine: commits
+sqlite_reads      its reads
 sqlite_file       its file: locked, opened, created; what errors mean
 sqlite_format     its tables, rows and checksums
 sqlite_rows       reads the tables of logs and of batches
@@ -12,4 +13,8 @@ gathered          small appends of many logs as one row a commit, until they mov
 checkpoint        a thread: copies the write-ahead log into the database, and watches the files
 watched_files     are the files in their place, and which other process locks one
 directory         the data directory's lock; finds damage in the write-ahead log
+stored_file       a database that is only read: a backup, or a stopped data directory
+backup            copies the database, also while a server uses it
+seal              the checksum of a whole backup, at its end
+restored_directory  a data directory that is made from a backup
 """

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +18,8 @@ if os.name == "posix":
     import fcntl
 
 LOCK_NAME = "kohort.lock"
+RESTORING = "kohort.restoring"
+"""A directory within the data directory, from the beginning of a restore to its end (restored_directory.py)."""
 OUR_FILES = "kohort."
 """Their names begin with this."""
 NO_DATA = ("lost+found",)
@@ -47,28 +51,64 @@ class DirectoryLock:
             if os.name == "posix":
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
+            holder = _holder(self._file)
             os.close(self._file)
             self._file = None
             raise StorageError(
-                f"the data directory {directory} is in use by another kohort"
-                f"{f' (process {holder})' if holder else ''}; stop that one, or choose another data.dir"
+                f"the data directory {directory} is in use by another kohort{holder}; "
+                "stop that one, or choose another data.dir"
             ) from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def sync_directory(self) -> None:
         """Make new files' names durable."""
-        handle = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(self.directory)
 
     def release(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+class SharedLock:
+    """Keeps servers from starting in `directory`, if none runs there. Changes nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.holder: str | None = None
+        """The server that runs there, as text; None if none does, and the lock is held."""
+        try:
+            self._file: int | None = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._file = None  # the directory is a copy
+            return
+        except OSError as error:
+            raise StorageError(f"cannot read {directory / LOCK_NAME}: {error.strerror or error}") from error
+        try:
+            if os.name == "posix":
+                fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            self.holder = f"kohort{_holder(self._file)}"
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _holder(lock: int) -> str:
+    """The process that has written its number into the lock's file, in brackets."""
+    holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+    return f" (process {holder})" if holder else ""
+
+
+def check_restored(directory: Path) -> None:
+    """Raises StorageError for a directory whose restore is not finished."""
+    if os.path.lexists(directory / RESTORING):
+        raise StorageError(
+            f"the data directory {directory} has a restore that was interrupted; repeat kohort restore, which begins "
+            "anew, or delete the directory"
+        )
 
 
 def check_files(directory: Path) -> None:
@@ -88,6 +128,24 @@ def check_files(directory: Path) -> None:
     named = ", ".join(foreign[:NAMED]) + (f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else "")
     owner = "Apache Kafka's data" if "meta.properties" in foreign else f"files that are not kohort's ({named})"
     raise WrongDirectory(f"the data directory {directory} holds {owner}; choose an empty or a new one as data.dir")
+
+
+@contextmanager
+def os_errors(doing: str) -> Iterator[None]:
+    """An OSError of the block is a StorageError: "cannot …"."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {doing}: {error.strerror or error}") from error
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class WalFrames:

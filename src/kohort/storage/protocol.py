@@ -156,6 +156,10 @@ class WrongDirectory(StorageError):
     """The data directory is a file, or holds the files of something else: a wrong setting. Nothing was written."""
 
 
+class DamagedFile(StorageError):
+    """What is stored is not what was written, in a place that all reads depend on."""
+
+
 class Fenced(StorageError):
     """Another writer has acquired the lease. Nothing of the commit was done, and the engine must stop."""
 

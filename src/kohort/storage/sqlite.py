@@ -28,25 +28,22 @@ One process at a time: an flock on `kohort.lock` in the data directory, which th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.checkpoint import Checkpointer
 from kohort.storage.directory import WalFrames
-from kohort.storage.gathered import Gathered, loaded
 from kohort.storage.protocol import (
     ABORT_MARKER,
     Append,
-    BatchInfo,
     CreateLog,
     DeleteLog,
     Fenced,
     KeepProducers,
     Lease,
     Log,
-    LogInfo,
     LogKey,
     NoLog,
     Operation,
@@ -54,7 +51,6 @@ from kohort.storage.protocol import (
     StorageError,
     StoredBatch,
     Trim,
-    info_of,
     opened,
 )
 from kohort.storage.sqlite_file import FILE_NAME, SqliteFile
@@ -68,8 +64,7 @@ from kohort.storage.sqlite_format import (
     LogRow,
     upgrade,
 )
-from kohort.storage.sqlite_producers import ProducerRows
-from kohort.storage.sqlite_rows import BatchRows, load_logs
+from kohort.storage.sqlite_reads import SqliteReads
 
 PURGED_BATCHES = 2000
 PURGED_BYTES = 8 * 1024 * 1024
@@ -78,9 +73,11 @@ GATHERED_BYTES = 256 * 1024
 """Gathered batches beyond this size are moved into their logs: a few milliseconds of work."""
 
 
-class SqliteStorage:
+class SqliteStorage(SqliteReads):
     """Opens (or creates) the data directory `data_dir`; raises StorageError when it cannot be used. `failed` is called
     in a thread with an error that ends the use of the engine between two commits."""
+
+    _file: SqliteFile
 
     def __init__(
         self, data_dir: Path, log: Log | None = None, failed: Callable[[Exception], None] = lambda error: None
@@ -107,16 +104,13 @@ class SqliteStorage:
     # -- opening and closing
 
     def _load(self, wal: WalFrames) -> None:
-        self._logs = load_logs(self._file)
+        self._load_logs()
         self._file.watch()
-        self._rows = BatchRows(self._file, self._logs)
-        self._producers = ProducerRows(self._file, self._logs, self._rows)
-        self._purges = self._load_purges()
         if wal.commit_ends and wal.lost(self._file.watched.replayed_frames()):
             raise self._file.damaged("its write-ahead log has a bad frame, and synced commits after it")
         if self._file.version < FORMAT_VERSION:
             self._db.executescript(f"BEGIN IMMEDIATE; {upgrade(self._file.version)} COMMIT;")
-        self._gathered = self._load_gathered()
+        self._load_gathered()
         row = self._db.execute("SELECT max(id) FROM batch_data").fetchone()
         self._next_data_id = (row[0] or 0) + 1
         self._new_data: list[tuple[int, bytes]] = []
@@ -127,21 +121,6 @@ class SqliteStorage:
         # A deleted log's number is not given again before its batches are purged.
         taken = [*(log.id for log in self._logs.values()), *self._purges]
         self._next_log_id = max(taken, default=0) + 1
-
-    def _load_purges(self) -> dict[int, int]:
-        purges: dict[int, int] = dict(self._db.execute("SELECT log_id, below_offset FROM purges"))
-        for log in self._logs.values():
-            if purges.get(log.id, 0) > log.first_batch:
-                raise self._file.damaged("the table of purges names batches that a log still has")
-        return purges
-
-    def _load_gathered(self) -> Gathered:
-        keys = {log.id: log.key for log in self._logs.values()}
-        ends = {log.key: log.end_offset for log in self._logs.values()}
-        try:
-            return loaded(self._db.execute("SELECT id, data FROM gathered ORDER BY id").fetchall(), keys, ends)
-        except ValueError as error:
-            raise self._file.damaged(str(error)) from None
 
     def close(self) -> None:
         if not self._file.closed:
@@ -390,97 +369,3 @@ class SqliteStorage:
             "UPDATE batches SET next_offset = ?, checksum = ? WHERE log_id = ? AND base_offset = ?",
             (next_offset, values[-1], row.log_id, row.base_offset),
         )
-
-    # -- reading
-
-    def logs(self) -> list[LogInfo]:
-        return [self._info_of(log) for _, log in sorted(self._logs.items(), key=lambda item: item[0])]
-
-    def log_info(self, log: LogKey) -> LogInfo | None:
-        held = self._logs.get(log)
-        return None if held is None else self._info_of(held)
-
-    def _info_of(self, log: LogRow) -> LogInfo:
-        gathered = self._gathered.logs.get(log.key)
-        if gathered is None:
-            return LogInfo(log.key, log.start_offset, log.end_offset, log.size, log.open_transactions)
-        size = log.size + gathered.size
-        return LogInfo(log.key, log.start_offset, gathered.end_offset, size, log.open_transactions)
-
-    def _gathered_since(self, log: LogKey, offset: int) -> list[StoredBatch]:
-        gathered = self._gathered.logs.get(log)
-        return [] if gathered is None else gathered.since(offset)
-
-    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
-        found: list[StoredBatch] = []
-        room = max_bytes
-        with self._file.errors("read"):
-            for row, data in self._rows.walk_data(log, offset):
-                room -= row.size
-                if room < 0 and found:
-                    return found
-                found.append(self._rows.load(row) if data is None else self._rows.batch(row, data))
-                if room <= 0:
-                    return found
-        for batch in self._gathered_since(log, offset):
-            room -= len(batch.data)
-            if room < 0 and found:
-                break
-            found.append(batch)
-            if room <= 0:
-                break
-        return found
-
-    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
-        with self._file.errors("read"):
-            for row in self._rows.walk(log, offset):
-                yield row.info()
-        for batch in self._gathered_since(log, offset):
-            yield info_of(batch)
-
-    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
-        held = self._logs.get(log)
-        if held is None:
-            return None
-        with self._file.errors("read"):
-            for row in self._rows.walk(log, self._rows.bisect_newest(held, timestamp)):
-                if row.max_timestamp >= timestamp:
-                    return self._rows.load(row)
-        return next((batch for batch in self._gathered_since(log, 0) if batch.max_timestamp >= timestamp), None)
-
-    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
-        held = self._logs.get(log)
-        if held is None:
-            return None
-        with self._file.errors("read"):
-            stored = self._rows.newest_of(held)
-        infos = [info for info in (stored, *map(info_of, self._gathered_since(log, 0))) if info is not None]
-        return max(infos, key=lambda info: info.max_timestamp, default=None)
-
-    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
-        with self._file.errors("read"):
-            return self._producers.batches(log, producer_id, limit)
-
-    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
-        with self._file.errors("read"):
-            return self._producers.last(log, producer_id)
-
-    def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
-        with self._file.errors("read"):
-            return self._producers.ending_before(log, offset)
-
-    def open_transactions(self, log: LogKey) -> list[BatchInfo]:
-        with self._file.errors("read"):
-            return self._producers.open_transactions(log)
-
-    def aborted_transactions(self, log: LogKey) -> list[BatchInfo]:
-        with self._file.errors("read"):
-            return self._producers.aborted_transactions(log)
-
-    def kept_producers(self, log: LogKey) -> bytes:
-        with self._file.errors("read"):
-            return self._producers.kept(log)
-
-    def producers(self, log: LogKey, after: int = -1, limit: int = 1 << 31) -> list[int]:
-        with self._file.errors("read"):
-            return self._producers.ids(log, after, limit)

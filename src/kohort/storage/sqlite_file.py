@@ -1,4 +1,7 @@
-"""The SQLite engine's file: locked, opened, created when it is missing; and what its errors mean."""
+"""The SQLite engine's file: locked, opened, created when it is missing; and what its errors mean.
+
+`SqliteFile` is the database of a running engine, `ReadOnlyFile` (stored_file.py) one that is only read.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kohort.storage.directory import LOCK_NAME, DirectoryLock
-from kohort.storage.protocol import StorageError, WrongDirectory
+from kohort.storage.directory import LOCK_NAME, DirectoryLock, check_restored
+from kohort.storage.protocol import DamagedFile, StorageError, WrongDirectory
 from kohort.storage.sqlite_format import APPLICATION_ID, FORMAT_VERSION, PAGE_SIZE, WHOLE_SCHEMA
 from kohort.storage.watched_files import WatchedFiles
 
@@ -17,17 +20,85 @@ BUSY_MS = 10_000
 """How long a commit waits for another program that holds a lock on the file."""
 
 
-class SqliteFile:
-    """Locks the data directory; `open` connects. Raises StorageError."""
+class DatabaseFile:
+    """A database, and what the errors of its use mean."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self.path = data_dir.absolute() / FILE_NAME  # the process may change its directory
+    db: sqlite3.Connection
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()  # the process may change its directory
         self.version = FORMAT_VERSION
         """The version of the format that was found."""
         self.closed = False
+
+    def check_format(self) -> bool:
+        """Note the version. Returns whether the database has any content. Raises StorageError, WrongDirectory."""
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        application = self.db.execute("PRAGMA application_id").fetchone()[0]
+        empty = self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+        if empty and not version and not application:
+            return False
+        if application != APPLICATION_ID:
+            raise WrongDirectory(
+                f"{self.path} is a database of another program, not of kohort; choose another data.dir"
+            )
+        if version > FORMAT_VERSION:
+            raise StorageError(
+                f"{self.path} has format {version}, and this kohort knows up to {FORMAT_VERSION}: "
+                "it was written by a newer kohort; start that one, or choose another data.dir"
+            )
+        if version < 1 and not empty:
+            raise self.damaged("its format version is missing")
+        self.version = FORMAT_VERSION if empty else version
+        return not empty
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        if self.closed:
+            raise StorageError(f"{self.path} is closed")
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self.explained(error, doing) from error
+        except UnicodeDecodeError as error:
+            # The sqlite3 module could not even read SQLite's message, which quotes a schema that is no text.
+            raise self.damaged("its schema is no text") from error
+
+    def explained(self, error: sqlite3.Error, doing: str) -> StorageError:
+        match code_of(error):
+            # The statements are ours and right: where SQLite finds an error in them, the schema is not ours any more.
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
+                return self.damaged(str(error))
+            case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                return StorageError(f"cannot {doing} {self.path}: {error}; check its permissions and its disk")
+            case _:
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_NOMEM:
+                    raise MemoryError from error
+                name = getattr(error, "sqlite_errorname", "unknown code")
+                return StorageError(f"cannot {doing} {self.path}: {error} ({name}); check its disk")
+
+    def damaged(self, what: str) -> StorageError:
+        return DamagedFile(f"{self.path} is damaged: {what}")
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if there is none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+class SqliteFile(DatabaseFile):
+    """Locks the data directory; `open` connects. Raises StorageError."""
+
+    watched: WatchedFiles
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir / FILE_NAME)
         self._lock = DirectoryLock(data_dir)
-        self.db: sqlite3.Connection
-        self.watched: WatchedFiles
+        try:
+            check_restored(data_dir)
+        except StorageError:
+            self._lock.release()
+            raise
 
     def open(self) -> None:
         self.db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
@@ -39,20 +110,8 @@ class SqliteFile:
 
     def _prepare(self) -> None:
         db = self.db
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        application = db.execute("PRAGMA application_id").fetchone()[0]
-        empty = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-        if not empty or version or application:
-            if application != APPLICATION_ID:
-                raise WrongDirectory(
-                    f"{self.path} is a database of another program, not of kohort; choose another data.dir"
-                )
-            if version > FORMAT_VERSION:
-                raise StorageError(
-                    f"{self.path} has format {version}, and this kohort knows up to {FORMAT_VERSION}: "
-                    "it was written by a newer kohort; start that one, or choose another data.dir"
-                )
-        else:
+        is_filled = self.check_format()
+        if not is_filled:
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -60,12 +119,9 @@ class SqliteFile:
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cache_size = -16384")
-        if empty:
+        if not is_filled:
             db.executescript(f"BEGIN IMMEDIATE; {WHOLE_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; COMMIT;")
             self._lock.sync_directory()
-        elif version < 1:
-            raise self.damaged("its format version is missing")
-        self.version = FORMAT_VERSION if empty else version
 
     def watch(self) -> None:
         """Call this after the first read, which makes SQLite open its files."""
@@ -88,24 +144,8 @@ class SqliteFile:
 
     # -- errors
 
-    @contextmanager
-    def errors(self, doing: str) -> Iterator[None]:
-        if self.closed:
-            raise StorageError(f"{self.path} is closed")
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self.explained(error, doing) from error
-        except UnicodeDecodeError as error:
-            # The sqlite3 module could not even read SQLite's message, which quotes a schema that is no text.
-            raise self.damaged("its schema is no text") from error
-
     def explained(self, error: sqlite3.Error, doing: str) -> StorageError:
-        code = (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
-        match code:
-            # The statements are ours and right: where SQLite finds an error in them, the schema is not ours any more.
-            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-                return self.damaged(str(error))
+        match code_of(error):
             case sqlite3.SQLITE_FULL:
                 return StorageError(
                     f"the disk of {self.path} is full; free some space and start kohort again: "
@@ -117,16 +157,11 @@ class SqliteFile:
                     f"cannot {doing} {self.path}: {holder or 'another program'} holds a lock on it ({error}); end that "
                     "program and start kohort again: everything that it acknowledged is there"
                 )
-            case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-                return StorageError(f"cannot {doing} {self.path}: {error}; check its permissions and its disk")
             case _:
-                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_NOMEM:
-                    raise MemoryError from error
-                name = getattr(error, "sqlite_errorname", "unknown code")
-                return StorageError(f"cannot {doing} {self.path}: {error} ({name}); check its disk")
+                return super().explained(error, doing)
 
     def damaged(self, what: str) -> StorageError:
-        return StorageError(
+        return DamagedFile(
             f"{self.path} is damaged: {what}. Restore the data directory from a backup, or move it away and start "
             "with an empty one; what is readable can be saved with SQLite's .recover"
         )

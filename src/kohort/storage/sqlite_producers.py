@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from kohort.storage.protocol import TRANSACTIONAL, BatchInfo, LogKey, StoredBatch
-from kohort.storage.sqlite_file import SqliteFile
+from kohort.storage.sqlite_file import DatabaseFile
 from kohort.storage.sqlite_format import COLUMNS, GATHERED_CRC, IS_ABORT, BatchRow, LogRow, gathered_checksum
 from kohort.storage.sqlite_rows import BatchRows
 
@@ -35,7 +35,7 @@ _NEXT_PRODUCER = (
 
 
 class ProducerRows:
-    def __init__(self, file: SqliteFile, logs: Mapping[LogKey, LogRow], rows: BatchRows) -> None:
+    def __init__(self, file: DatabaseFile, logs: Mapping[LogKey, LogRow], rows: BatchRows) -> None:
         self._file = file
         self._db = file.db
         self._logs = logs

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kohort.storage.protocol import BatchInfo, DamagedBatch, LogKey, StoredBatch
-from kohort.storage.sqlite_file import SqliteFile
+from kohort.storage.sqlite_file import DatabaseFile
 from kohort.storage.sqlite_format import COLUMNS, SELECT, BatchRow, LogRow, is_intact, row_checksum
 
 READ_AT_ONCE = 16 * 1024
@@ -19,7 +19,7 @@ READ_AT_ONCE = 16 * 1024
 otherwise a consumer that fetches a megabyte of large batches would have each of them read twice."""
 
 
-def load_logs(file: SqliteFile) -> dict[LogKey, LogRow]:
+def load_logs(file: DatabaseFile) -> dict[LogKey, LogRow]:
     """The table of logs, of the format that was found. Raises StorageError for a damaged row."""
     logs: dict[LogKey, LogRow] = {}
     transactions = "open_transactions, aborts" if file.version >= 3 else "0, 0"
@@ -39,7 +39,7 @@ def load_logs(file: SqliteFile) -> dict[LogKey, LogRow]:
 
 
 class BatchRows:
-    def __init__(self, file: SqliteFile, logs: Mapping[LogKey, LogRow]) -> None:
+    def __init__(self, file: DatabaseFile, logs: Mapping[LogKey, LogRow]) -> None:
         self._file = file
         self._db = file.db
         self._logs = logs

@@ -17,13 +17,14 @@ from kohort.broker.security.authorizer import Rights
 from kohort.broker.security.guards import groups, offsets, records, topics, transactions
 from kohort.broker.security.guards.rows import NEVER, TopicRows
 from kohort.broker.security.guards.table import GUARDS
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.schemas.describe_cluster import DescribeClusterRequest
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
-from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.schemas.fetch import FetchingMember, FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
@@ -353,6 +354,15 @@ def test_produce_and_fetch_of_several_topics(secured: Secured) -> None:
     assert client.produced(produce_request("hidden", batch("a"))).error_code == 29
     assert client.produced(produce_request("absent", batch("a"))).error_code == 29
     assert len(secured.root.values("hidden")) == 1
+
+
+def test_a_fetch_of_a_member_needs_its_group(secured: Secured) -> None:
+    secured.allow("User:a", _O.READ, _R.TOPIC, "seen")
+    client = secured.connect("a")
+    request = changed(fetch_request("seen"), as_member=FetchingMember(group_id="g", member_id="m", member_epoch=1))
+    assert client.ask(request, 12).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    secured.allow("User:a", _O.READ, _R.GROUP, "g")
+    assert client.ask(request, 12).error_code == 0
 
 
 def test_by_topic_id_an_unknown_id_comes_first(secured: Secured) -> None:

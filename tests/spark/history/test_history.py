@@ -21,8 +21,8 @@ from kohort.spark.history.analysis import TABLES, Context, analyse
 from kohort.spark.history.cluster import ends_over_time
 from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.ends import Ends, read_ends
+from kohort.spark.history.limits import DAY
 from kohort.spark.history.report.findings import Finding, count, duration, findings_table
-from kohort.spark.history.report.incidents import DAY
 from kohort.spark.history.store import HistoryFailed
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataValue
 

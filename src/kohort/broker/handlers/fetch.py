@@ -19,8 +19,8 @@ Fetch sessions are declined: every answer has session 0, so clients send the ful
 records that an earlier turn made durable.
 
 A partition that is named twice counts once, with the values that come last, as in Kafka (FetchRequest.fetchData). A
-fetch of more than LARGE partitions is read in steps. It does not watch its partitions: while it waits for data, it
-waits for its whole time.
+fetch of more than STEP partitions is read in steps. One of more than LARGE does not watch its partitions: while it
+waits for data, it waits for its whole time.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ TOPIC_IDS = 13
 READ_COMMITTED = 1
 _NEW_SESSION, _NO_SESSION = 0, -1
 LARGE = 1_000
-"""Partitions of a fetch above which it is read in steps."""
-LARGE_BYTES = 8_388_608
-"""Most bytes of records in the answer to a large fetch: they stay in memory until all partitions are read."""
+"""Partitions of a fetch above which it does not watch them."""
 STEP = 100
 """Partitions that a step reads."""
+STEPS_BYTES = 8_388_608
+"""Most bytes of records in an answer that is read in steps: they stay in memory until all partitions are read."""
 
 Fetched = FetchResponse | FetchWait | InSteps
 
@@ -111,7 +111,7 @@ def _wait(request: FetchRequest, context: RequestContext, size: int, deadline_ms
 
 def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fetched:
     """Answer a fetch, or park it (again) if there is too little data and its deadline has not come."""
-    if wait.size > LARGE:
+    if wait.size > STEP:
         return InSteps(_in_steps(state, wait, at_once))
     reading = _reading(state, wait, state.config.fetch_max_bytes)
     topics = [
@@ -122,7 +122,7 @@ def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fet
 
 
 def _in_steps(state: BrokerState, wait: FetchWait, at_once: bool) -> Generator[int, None, FetchResponse | FetchWait]:
-    reading = _reading(state, wait, LARGE_BYTES)
+    reading = _reading(state, wait, STEPS_BYTES)
     topics = []
     for topic in wait.request.topics:
         partitions: list[PartitionData] = []
@@ -160,7 +160,7 @@ def _concluded(
     enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
     enough |= reading.size > 0 and reading.share < limit
     if not enough and not at_once and state.now < wait.deadline_ms and state.fetch_waits.has_room(wait.size):
-        _park(state, wait, min_bytes - reading.size)
+        _park(state, wait, min_bytes - reading.size, topics)
         return wait
     state.turn.fetch_left_bytes = max(0, state.turn.fetch_left_bytes - reading.size)
     state.turn.fetched_bytes += reading.size
@@ -236,22 +236,25 @@ def _find(state: BrokerState, wanted: FetchTopic, context: RequestContext) -> To
     return state.catalog.by_id.get(wanted.topic_id) if context.api_version >= TOPIC_IDS else state.topic(wanted.topic)
 
 
-def _park(state: BrokerState, wait: FetchWait, missing_bytes: int) -> None:
+def _park(state: BrokerState, wait: FetchWait, missing_bytes: int, read: list[FetchableTopicResponse]) -> None:
+    """`read`: what was found. What a fetch in steps found first may have changed since."""
     logs: list[LogKey] = []
-    pending = False
-    for topic in wait.request.topics if wait.size <= LARGE else ():
+    changed = False
+    for topic, rows in zip(wait.request.topics, read, strict=True) if wait.size <= LARGE else ():
         found = _find(state, topic, wait.context)
-        for asked in topic.partitions:
-            partition = state.partition(found, asked.partition) if found is not None else None
-            assert partition is not None, "a fetch of what is unknown is answered at once"
+        for row in rows.partitions:
+            partition = state.partition(found, row.partition_index) if found is not None else None
+            if partition is None:
+                changed = True  # deleted
+                continue
             logs.append(partition.log)
-            pending |= partition.has_pending
+            missing_bytes -= partition.high_watermark - row.high_watermark  # a record has at least one byte
+            # Pending: appended earlier in this turn, readable after its commit.
+            changed |= partition.has_pending or partition.start_offset != row.log_start_offset
+            changed |= wait.committed and partition.last_stable_offset != row.last_stable_offset < row.high_watermark
     wait.logs = tuple(logs)
     wait.missing_bytes = missing_bytes
-    state.fetch_waits.park(wait)
-    if pending:
-        # Appended earlier in this turn: readable after its commit. Without this, nothing wakes the fetch.
-        state.fetch_waits.wake(wait.logs)
+    state.fetch_waits.park(wait, woken=changed or missing_bytes <= 0)
 
 
 def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> PartitionData:

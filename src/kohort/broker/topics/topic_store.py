@@ -193,6 +193,11 @@ class TopicStore:
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
+    def skip_producer_ids(self, count: int, least: int) -> None:
+        """Never give any of the next `count` ids, and none below `least`: another server may have given them."""
+        self._next_producer_id = max(self.catalog.next_producer_id + count, least)
+        self.decide(producer_ids_record(self._next_producer_id))
+
     def new_topic_id(self) -> bytes:
         """A random UUID (RFC 4122, version 4) whose text begins with no hyphen, which tools would take for a flag."""
         while True:

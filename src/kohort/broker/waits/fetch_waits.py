@@ -70,12 +70,15 @@ class FetchWaits:
         """True if a fetch of so many partitions may wait. Large ones leave room for others."""
         return size <= max(SMALL, (MOST_PARTITIONS - self._partitions) // 8)
 
-    def park(self, wait: FetchWait) -> None:
+    def park(self, wait: FetchWait, *, woken: bool = False) -> None:
+        """`woken`: the next turn answers it, or parks it again."""
         request_id = wait.context.request_id
         self._parked[request_id] = wait
         self._partitions += wait.size
         for log in wait.logs:
             self._by_log.setdefault(log, {})[request_id] = wait
+        if woken:
+            self.woken[request_id] = wait
         heapq.heappush(self._heap, (wait.deadline_ms, request_id))
         if len(self._heap) > 2 * len(self._parked) + 64:
             self._heap = [(parked.deadline_ms, parked_id) for parked_id, parked in self._parked.items()]

@@ -4,6 +4,8 @@ app          list and describe; registers the other commands
 explain      the timeline of a group's rebalances
 timeline     one story, and the running rebalance, as lines
 standings    over all stories: the worst offenders, who owns what since when
+watch/       lag, rates and rebalances, live
+doctor/      what is wrong with groups, for people and monitors
 wording      durations, partitions, names of members
 subjects     what a group of another protocol type is about: elections, shardings, Connect, schema registries
 reset        reset-offsets

@@ -17,6 +17,7 @@ import typer
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, ClusterOptions, complain, complete_groups, connected
 from kohort.cli.groups.assign import assign
 from kohort.cli.groups.delete import delete, delete_offsets
+from kohort.cli.groups.doctor.app import EPILOG, doctor
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching, of_consumers
 from kohort.cli.groups.reset import reset_offsets
@@ -24,6 +25,7 @@ from kohort.cli.groups.settings import configs, hold, hold_document, own_setting
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.groups.transfer import export, import_offsets
+from kohort.cli.groups.watch.app import watch
 from kohort.cli.groups.wording import Line, plain, show
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
@@ -409,6 +411,8 @@ def _offset_document(row: PartitionLag) -> dict[str, Any]:
 
 
 app.command("explain")(explain)
+app.command("watch")(watch)
+app.command("doctor", epilog=EPILOG)(doctor)
 app.command("assign")(assign)
 app.command("reset-offsets")(reset_offsets)
 app.command("delete")(delete)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kohort.cli.groups.wording import Names, as_document, plain
@@ -64,6 +64,23 @@ def matching(names: Iterable[str], known: Iterable[str]) -> list[str]:
         matches = fnmatch.filter(known, name) if name not in known and is_pattern(name) else []
         found |= dict.fromkeys(matches or [name])
     return list(found)
+
+
+def selected(cluster: Cluster, names: Sequence[str]) -> list[ListedGroup]:
+    """The listed groups with these names or patterns, all without names; no share and streams groups."""
+    listed = [group for group in cluster.list_groups() if group.type.lower() not in OTHER_TYPES]
+    wanted = set(matching(names, (group.group_id for group in listed)))
+    return [group for group in listed if not names or group.group_id in wanted]
+
+
+def absent(cluster: Cluster, names: Iterable[str], found: Iterable[ListedGroup]) -> list[str]:
+    """A message for each name that no group has, and for each pattern that none matches."""
+    known = [group.group_id for group in found]
+    return [
+        f"no group matches {name}" if is_pattern(name) else does_not_exist(cluster, name)
+        for name in names
+        if name not in known and not (is_pattern(name) and fnmatch.filter(known, name))
+    ]
 
 
 def does_not_exist(cluster: Cluster, group_id: str) -> str:

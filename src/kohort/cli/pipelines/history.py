@@ -14,8 +14,8 @@ from kohort.cli.output import Format, Output, plural, print_document
 from kohort.client.errors import KafkaError
 from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
 from kohort.spark.history.decoding.dumps import DumpError
+from kohort.spark.history.limits import MINUTE, Limits
 from kohort.spark.history.report.findings import BAD
-from kohort.spark.history.report.incidents import MINUTE, Limits
 from kohort.spark.history.run import history
 from kohort.spark.history.store import HistoryFailed, HistorySummary
 from kohort.spark.runtime.java import JavaMissing

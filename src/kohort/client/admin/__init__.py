@@ -7,6 +7,7 @@ explanations       why a group is as it is: the journal that kohort keeps
 groups             list, describe and delete groups; read and write committed offsets
 quotas             list and change what clients may use
 open_transactions  what is open in partitions, and which of it hangs; abort it there
+survey             many groups at once, in few requests
 topics             list, create, grow and delete topics
 users              list, add and delete users with SCRAM credentials
 transactions       list and describe transactions; fence their producers

@@ -16,7 +16,7 @@ from kohort.client.errors import BadAnswer, KafkaError
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import Router
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 FIRST_VERSION = 5
 """The first version of DescribeGroups with tagged fields."""
@@ -60,20 +60,28 @@ def explain_group(router: Router, group_id: str, last: int) -> GroupExplanation:
         request = DescribeGroupsRequest(groups=(group_id,), explain_last=max(last, 0))
         row = connection.request(request, DescribeGroupsResponse).groups[0]
         group = consumers_instead(connection, described(row, group_id, router.coordinator(group_id)))
-        if not row.explanation:
+        explanation = explanation_of(row, group, connection.address)
+        if explanation is None:
             raise NoJournal(connection.address)
-        try:
-            explanation = json.loads(row.explanation)
-            stories = tuple(json.loads(story) for story in row.stories)
-        except ValueError as error:
-            raise BadAnswer(connection.address, f"an explanation that is no JSON: {error}") from None
-        return GroupExplanation(
-            group,
-            explanation["now_ms"],
-            explanation.get("loaded_ms"),
-            explanation.get("status"),
-            explanation.get("rebalance"),
-            stories,
-        )
+        return explanation
 
     return router.at_coordinator(group_id, ask)
+
+
+def explanation_of(row: DescribedGroup, group: GroupDescription, address: str) -> GroupExplanation | None:
+    """The explanation in a row of DescribeGroups; None if the broker gave none. Raises BadAnswer."""
+    if not row.explanation:
+        return None
+    try:
+        explanation = json.loads(row.explanation)
+        stories = tuple(json.loads(story) for story in row.stories)
+    except ValueError as error:
+        raise BadAnswer(address, f"an explanation that is no JSON: {error}") from None
+    return GroupExplanation(
+        group,
+        explanation["now_ms"],
+        explanation.get("loaded_ms"),
+        explanation.get("status"),
+        explanation.get("rebalance"),
+        stories,
+    )

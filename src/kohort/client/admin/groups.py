@@ -20,6 +20,7 @@ from kohort.wire.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedAssignment,
+    DescribedConsumerGroup,
 )
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -105,7 +106,7 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A group and its members. `protocol` is the assignor; `state` is DEAD if there is no such group. `type` is
-    "classic" or "consumer" (KIP-848), "" if it is unknown."""
+    "classic" or "consumer" (KIP-848), "" if it is unknown. Only a consumer group tells its `epoch`."""
 
     group_id: str
     state: str
@@ -114,6 +115,16 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
     coordinator: int
     type: str = ""
+    epoch: int | None = None
+
+    def owners(self) -> dict[TopicPartition, GroupMember]:
+        """The member that has each partition; empty while a classic group rebalances."""
+        return {
+            (topic, index): member
+            for member in self.members
+            for topic, indexes in member.assigned.items()
+            for index in indexes
+        }
 
 
 def list_groups(router: Router, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
@@ -180,6 +191,11 @@ def consumers_instead(connection: Connection, group: GroupDescription) -> GroupD
     if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND or not group.group_id:
         return group
     check(row.error_code, f"cannot describe group {group.group_id}", row.error_message)
+    return described_consumers(row, group.coordinator)
+
+
+def described_consumers(row: DescribedConsumerGroup, coordinator: int) -> GroupDescription:
+    """The row of a consumer group that has no error."""
     members = tuple(
         GroupMember(
             member.member_id,
@@ -199,7 +215,14 @@ def consumers_instead(connection: Connection, group: GroupDescription) -> GroupD
         for member in row.members
     )
     return GroupDescription(
-        row.group_id, row.group_state, CONSUMER_PROTOCOL, row.assignor_name, members, group.coordinator, "consumer"
+        row.group_id,
+        row.group_state,
+        CONSUMER_PROTOCOL,
+        row.assignor_name,
+        members,
+        coordinator,
+        "consumer",
+        row.group_epoch,
     )
 
 

@@ -26,6 +26,7 @@ from kohort.coordinator.events import (
     Millis,
     Record,
     Reply,
+    Restored,
     Unloaded,
 )
 from kohort.coordinator.offsets.sizes import Total, text_bytes
@@ -104,6 +105,9 @@ class TransactionShard:
                 self._deadlines = Deadlines()
                 self._began_on.clear()
                 return Effects()
+            case Restored():
+                restored = ((name, each.restored(self._new_producer_id(), now)) for name, each in self.ids.items())
+                return Effects(records=tuple(transaction_record(name, each) for name, each in restored))
             case _:
                 return Effects()
 

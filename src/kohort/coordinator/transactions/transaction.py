@@ -154,3 +154,12 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
             places=frozenset(),
             updated=now,
         )
+
+    def restored(self, next_id: int, now: Millis) -> Transaction:
+        """From a backup: its producers may have had later epochs since, so the id goes on with a producer id that
+        nobody has. An open transaction is aborted, because its producer has sent more than the log holds."""
+        if self.state is State.ONGOING:
+            return self.decided_with_bump(False, now, next_id, retryable=False)
+        if self.is_prepared:
+            return msgspec.structs.replace(self, next_id=next_id)
+        return msgspec.structs.replace(self.renamed(next_id, self.timeout_ms, now, -1), previous_id=-1)

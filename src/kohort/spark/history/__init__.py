@@ -4,6 +4,7 @@ run         `history`: reads the log or dumps of it, has the tables made, writes
 analysis    all tables of one log partition, and its findings
 cluster     what is read from a running cluster besides the log
 ends        where the topics' logs ended, and when
+limits      what counts as an incident
 extent      how long a log is; the intervals of rates and lag
 store       the directory of a history; the summary of a run
 tasks       one Spark task for each piece of work

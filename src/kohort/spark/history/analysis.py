@@ -17,9 +17,10 @@ from kohort.spark.history.decoding.columns import TIME, Numbers
 from kohort.spark.history.decoding.decode import KINDS, STATUS
 from kohort.spark.history.decoding.kernels import NOTHING
 from kohort.spark.history.ends import Ends
+from kohort.spark.history.limits import Limits
 from kohort.spark.history.report import findings, incidents
 from kohort.spark.history.report.findings import Finding
-from kohort.spark.history.report.incidents import Limits, Owners
+from kohort.spark.history.report.incidents import Owners
 from kohort.spark.history.tables.columns import dense, encoded, instants, microseconds, milliseconds
 from kohort.spark.history.tables.commits import (
     Commits,

@@ -32,8 +32,8 @@ from kohort.spark.history.cluster import OFFSETS_TOPIC
 from kohort.spark.history.decoding.dumps import ImportedDump, find_dumps, import_dump, topic_names
 from kohort.spark.history.ends import Ends, read_ends
 from kohort.spark.history.extent import Extent, extent_of, interval_edges
+from kohort.spark.history.limits import Limits
 from kohort.spark.history.report.findings import BAD, Finding, findings_table, worst_first
-from kohort.spark.history.report.incidents import Limits
 from kohort.spark.history.store import HOLDS, HistoryFailed, HistorySummary, Store, by_partition, read_records
 from kohort.spark.history.tasks import run_tasks
 from kohort.spark.options.source import security_of

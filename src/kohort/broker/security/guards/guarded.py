@@ -13,9 +13,9 @@ from typing import Any
 
 from kohort.broker.connection import Connection, ParkedRequest
 from kohort.broker.request import InShard, InSteps, RequestContext
-from kohort.broker.security.authorizer import AclAuthorizer
+from kohort.broker.security.authorizer import AclAuthorizer, Rights
 from kohort.broker.security.guards.ask import Ask, AuditedAsk, Guard, Narrowed, Refused, Verdict
-from kohort.broker.security.guards.table import GUARDS
+from kohort.broker.security.guards.table import GUARDS, SHORT
 from kohort.broker.state import BrokerState
 from kohort.broker.waits.fetch_waits import FetchWait
 from kohort.coordinator.events import RequestId
@@ -94,8 +94,13 @@ def handle(
     rights = connection.rights
     if rights is None or rights.principal is not connection.principal:
         rights = connection.rights = authorizer.rights(connection.principal, connection.host)
-    ask = (AuditedAsk if state.catalog.tells_details else Ask)(state, rights, context)
-    guard = GUARDS[context.api_key]
+    key, is_audited = context.api_key, state.catalog.tells_details
+    short = SHORT.get(key)
+    if short is not None and not is_audited and short(state, rights, request, context.api_version):
+        result = handler(state, request, context)
+        return _kept(state, rights, context, request, result) if isinstance(result, WAITING) else result
+    ask = (AuditedAsk if is_audited else Ask)(state, rights, context)
+    guard = GUARDS[key]
 
     def handled(verdict: Any) -> Any:
         if isinstance(verdict, Refused):
@@ -114,6 +119,14 @@ def handle(
             return handled(done.value)
         return InSteps(_decided_in_steps(size, verdict, handled))
     return handled(verdict)
+
+
+def _kept(state: BrokerState, rights: Rights, context: RequestContext, request: Any, result: Any) -> Any:
+    """The result of a request that was allowed without its guard, and waits."""
+    assert state.acl_authorizer is not None
+    guard = GUARDS[context.api_key]
+    guarded = context.guarded = Guarded(Ask(state, rights, context), state.acl_authorizer, guard, request, None)
+    return guarded.concluded(result)
 
 
 def _decided_in_steps(

@@ -16,8 +16,6 @@ from kohort.wire.errors import ErrorCode
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NEVER = 32_767
-FEW = 20
-"""Topics that are checked in one go."""
 
 
 class TopicRows(msgspec.Struct, frozen=True):
@@ -47,35 +45,8 @@ def by_topic(
     request: Any,
     *,
     allowed: Callable[[str], bool] | None = None,
-) -> Verdict | Generator[int, None, Verdict]:
-    """`allowed` is asked instead of the operation on the topic."""
-    topics = getattr(request, rows.asked)
-    if len(topics) <= FEW and allowed is None and not ask.is_audited:
-        # The usual case, without a generator: all topics are allowed.
-        if ask.version >= rows.ids_from:
-            by_id = ask.state.catalog.by_id
-            for wanted in topics:
-                topic = by_id.get(wanted.topic_id)
-                if topic is not None and not ask.sees(operation, TOPIC, topic.name):
-                    break
-            else:
-                return None
-        else:
-            for wanted in topics:
-                if not ask.sees(operation, TOPIC, getattr(wanted, rows.name)):
-                    break
-            else:
-                return None
-    return _by_topic(rows, operation, ask, request, allowed)
-
-
-def _by_topic(
-    rows: TopicRows,
-    operation: Operation,
-    ask: Ask,
-    request: Any,
-    allowed: Callable[[str], bool] | None,
 ) -> Generator[int, None, Verdict]:
+    """`allowed` is asked instead of the operation on the topic."""
     topics = getattr(request, rows.asked)
     by_id = ask.version >= rows.ids_from
     denied: dict[Any, None] = {}

@@ -15,15 +15,14 @@ import pyarrow as pa
 
 from kohort.spark.history.decoding.columns import TIME, Numbers
 from kohort.spark.history.decoding.kernels import NOTHING
+from kohort.spark.history.limits import DAY, Limits, why_storm
 from kohort.spark.history.report.incidents import (
     CAUSES,
-    DAY,
     FORMER_OWNER,
     IDLE,
     NOT_A_MEMBER,
     RECREATED,
     RESET,
-    Limits,
     Rewinds,
     Zombie,
     due_soon,
@@ -114,13 +113,7 @@ def of_storms(found: Iterable[Storm], names: Sequence[str]) -> list[Finding]:
         worst = max(ones, key=lambda one: one.rebalances)
         lasted = max(worst.until - worst.since, 1)
         again = "" if len(ones) == 1 else f" (the worst of {len(ones)} storms)"
-        if worst.newcomers >= worst.rebalances // 2:
-            why = f"{worst.newcomers} different members joined: restarts, or a rolling deployment"
-        elif worst.newcomers:
-            who = "the same member" if worst.newcomers == 1 else f"the same {worst.newcomers} members"
-            why = f"{who} came and went: sessions or polls time out"
-        else:
-            why = "no member came or went: members rejoin or change their subscriptions"
+        why = why_storm(worst.rebalances, worst.newcomers)
         moved = f"{count(worst.moved, 'partition')} moved"
         pause_ms = worst.longest_pause_ms
         pause = f"; longest pause in its commits {duration(pause_ms)}" if pause_ms > 0 else ""

@@ -16,36 +16,12 @@ import pyarrow.compute as pc
 
 from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.decoding.kernels import NOTHING
+from kohort.spark.history.limits import Limits
 from kohort.spark.history.tables.columns import field_of, instants, words
 from kohort.spark.history.tables.commits import BACK, DELETED, FORWARD, SAME, Commits, Places, teeth
 from kohort.spark.history.tables.group_state import GroupState
 from kohort.spark.history.tables.ownership import CLASSIC, Ownership
 from kohort.spark.history.tables.spans import OPEN
-
-MINUTE = 60_000
-DAY = 24 * 60 * MINUTE
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits beyond which something is an incident. Durations in milliseconds."""
-
-    storm_rebalances: int = 8
-    storm_gap_ms: int = 2 * MINUTE
-    saw_teeth: int = 3
-    saw_gap_ms: int = 30 * MINUTE
-    zombie_commits: int = 3
-    """So many commits to a group without members are a zombie."""
-    zombie_grace_ms: int = 10_000
-    handover_ms: int = 10 * MINUTE
-    """A sawtooth that begins within this time after a partition moved is the work of its former owner."""
-    standstill_ms: int = 10 * MINUTE
-    offsets_retention_ms: int = 7 * DAY
-    """The brokers' offsets.retention.minutes; Kafka's default."""
-    expiry_warning_ms: int = 2 * DAY
-    behind_ms: int = 5 * MINUTE
-    """A growing lag is a finding if it exceeds the records that are written in this time."""
-
 
 RESET, REWIND, RECREATED = range(3)
 CAUSES = ("reset", "rewind", "topic recreated")

@@ -1,0 +1,6 @@
+"""Stored data without a server: is it sound, and what a restored directory needs before its first start.
+
+verification  reads everything that is stored, and starts from it as a server does, without a write
+raising       raises the numbers that clients may know of a later time than the backup
+contents      what the data consists of, in numbers
+"""

@@ -1,0 +1,164 @@
+"""What the rules need, from the cluster: two surveys of the groups, and a few requests for all of their partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kohort.cli.groups.doctor.case import AGES_MS, WAITING_MS, Case
+from kohort.cli.groups.lookup import selected
+from kohort.cli.option_objects import near_word
+from kohort.cli.output import plural
+from kohort.cli.stable_offsets import StableEnd, stable_ends
+from kohort.client.admin.groups import ListedGroup
+from kohort.client.admin.survey import Survey, SurveyedGroup, Surveyor
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError, UnsupportedVersion
+from kohort.client.metadata import Topic, TopicPartition
+from kohort.client.records.partition_leaders import EARLIEST
+from kohort.spark.history.limits import MINUTE
+from kohort.wire.errors import ErrorCode
+
+STORIES = 50
+"""As many as a kohort server keeps of a group by default."""
+RETENTION = "offsets.retention.minutes"
+NO_JOURNAL = (
+    "the coordinators show no journal, because they are not kohort or this user may not DESCRIBE the cluster: who "
+    "causes rebalances, members that are removed again and again, for whom others waited, assignors that change, "
+    "offsets that expire"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    cases: Sequence[Case]
+    seconds: float
+    """Between the surveys."""
+    not_seen: Sequence[str]
+    """What could not be looked at, and why."""
+
+
+def collect(
+    cluster: Cluster,
+    names: Sequence[str],
+    listed: Sequence[ListedGroup],
+    seconds: float,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Collected:
+    """Look at groups for some seconds. `listed` are those of the first survey. Raises KafkaError."""
+    first = Surveyor(cluster).survey(listed)
+    sleep(seconds)
+    surveyor = Surveyor(cluster, stories=STORIES)
+    second = surveyor.survey(selected(cluster, names))
+    lagging = _lagging(second)
+    now_ms = time.time_ns() // 1_000_000
+    younger = {age_ms: surveyor.offsets(lagging, now_ms - age_ms) for age_ms in AGES_MS}
+    known = [one for one in second.groups.values() if not one.error]
+    starts = surveyor.offsets(sorted({place for one in known for place in one.committed}), EARLIEST)
+    topics = surveyor.topics({topic for one in known for topic in _topics_of(one)})
+    retention_ms, why_not = _retention(cluster, known)
+    stable = _stable(cluster, surveyor, second, lagging, younger[WAITING_MS])
+    missing = _missing(cluster, topics, known)
+    partitions_of = {name: len(topic.partitions) for name, topic in topics.items() if not topic.error}
+    cases = [
+        Case(
+            first.groups.get(one.group.group_id, one),
+            one,
+            second.offsets_s - first.offsets_s,
+            now_ms=now_ms,
+            ends_before=first.ends,
+            ends=second.ends,
+            starts=starts,
+            younger=younger,
+            stable=stable,
+            partitions_of=partitions_of,
+            missing_topics=missing,
+            retention_ms=retention_ms,
+        )
+        for one in known
+    ]
+    not_seen = [*_refused(second.groups.values()), *_without_end(second, missing)]
+    if known and not second.has_journal:
+        not_seen.insert(0, NO_JOURNAL)
+    elif why_not:
+        not_seen.append(why_not)
+    return Collected(cases, second.offsets_s - first.offsets_s, not_seen)
+
+
+def _lagging(survey: Survey) -> list[TopicPartition]:
+    return sorted(
+        {
+            place
+            for one in survey.groups.values()
+            for place, now in one.committed.items()
+            if survey.ends.get(place, -1) > now.offset
+        }
+    )
+
+
+def _topics_of(one: SurveyedGroup) -> set[str]:
+    return {topic for topic, _ in one.committed}.union(*(member.subscribed for member in one.group.members))
+
+
+def _missing(cluster: Cluster, topics: Mapping[str, Topic], groups: Iterable[SurveyedGroup]) -> dict[str, str | None]:
+    """The topics that do not exist, with the name that was probably meant where a member subscribes to them."""
+    gone = [name for name, topic in topics.items() if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    subscribed = {topic for one in groups for member in one.group.members for topic in member.subscribed}
+    existing = cluster.topics() if subscribed.intersection(gone) else {}
+    return {name: near_word(name, existing) for name in gone}
+
+
+def _stable(
+    cluster: Cluster,
+    surveyor: Surveyor,
+    survey: Survey,
+    lagging: Sequence[TopicPartition],
+    younger: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, StableEnd]:
+    """Last stable offsets before the end whose record is older than WAITING_MS, with the transactions there."""
+    stable = surveyor.offsets(lagging, read_committed=True)
+    old = {
+        place: survey.ends[place]
+        for place, offset in stable.items()
+        if 0 <= offset < survey.ends[place] and place in younger and (younger[place] < 0 or offset < younger[place])
+    }
+    return stable_ends(cluster, old) if old else {}
+
+
+def _retention(cluster: Cluster, groups: Iterable[SurveyedGroup]) -> tuple[int | None, str]:
+    """The brokers' setting in milliseconds, or why it is not known. Asked only if a group's offsets may expire."""
+    statuses = (one.explanation.status or {} for one in groups if one.explanation is not None and one.committed)
+    if not any(status.get("phase") == "Empty" for status in statuses):
+        return None, ""
+    try:
+        entries = cluster.describe_broker_configs(min(cluster.nodes()))
+    except (ServerError, UnsupportedVersion) as error:
+        return None, f"when offsets expire: {error.message}"
+    value = next((entry.value for entry in entries if entry.name == RETENTION), None)
+    if value is None or not value.isdecimal():
+        return None, f"when offsets expire: the brokers do not tell {RETENTION}"
+    return int(value) * MINUTE, ""
+
+
+def _refused(groups: Iterable[SurveyedGroup]) -> list[str]:
+    by_error: dict[str, list[str]] = {}
+    for one in groups:
+        if one.error:
+            by_error.setdefault(one.error, []).append(one.group.group_id)
+    return [
+        f"{plural(len(ids), 'group')}, because of {error}: {', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}"
+        for error, ids in by_error.items()
+    ]
+
+
+def _without_end(survey: Survey, missing: Mapping[str, str | None]) -> list[str]:
+    places = {
+        place
+        for one in survey.groups.values()
+        for place in one.committed
+        if place not in survey.ends and place[0] not in missing
+    }
+    if not places:
+        return []
+    return [f"the lag of {plural(len(places), 'partition')} that have no leader, do not exist, or may not be described"]

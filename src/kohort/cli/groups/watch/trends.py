@@ -1,0 +1,255 @@
+"""Surveys to figures: lag and its course, rates in and out, the time to catch up, partitions that do not move.
+
+Rates are means over the last `WINDOW_S`, since most consumers commit every few seconds. A partition is stuck if its
+committed offset has not moved for `STUCK_S` while there was lag.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from kohort.cli.groups.timeline import REBALANCING
+from kohort.cli.groups.wording import Names, as_document
+from kohort.client.admin.commit_metadata import group_reader_of
+from kohort.client.admin.groups import Committed, GroupMember
+from kohort.client.admin.survey import Survey, SurveyedGroup
+from kohort.client.metadata import TopicPartition
+
+WINDOW_S = 30.0
+STUCK_S = 10.0
+LAGS_KEPT = 60
+"""Surveys in the course of a lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of a group or a partition. None is unknown: no committed offset, or only one survey."""
+
+    lag: int | None = None
+    lags: tuple[int | None, ...] = ()
+    """The course of the lag, the newest last."""
+    rate_in: float | None = None
+    """Records a second, written and committed."""
+    rate_out: float | None = None
+    catch_up_s: float | None = None
+    """Until the lag is 0 at these rates; infinite if it does not shrink."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    owner: str
+    """The member and its host, or the Spark query in the offset's metadata; empty if nobody is known."""
+    figures: Figures
+    unmoved_s: float | None = None
+    """Since when the committed offset has not moved although there is lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Partitions of one owner whose committed offsets do not move."""
+
+    owner: str
+    places: tuple[TopicPartition, ...]
+    for_s: float
+    """The longest."""
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    group: str
+    state: str
+    type: str
+    assignor: str
+    members: int
+    partitions: int
+    """With a committed offset or an owner."""
+    without_offset: int
+    """Partitions that have an owner and records, and no committed offset."""
+    figures: Figures
+    stuck: tuple[Stuck, ...] = ()
+    error: str = ""
+    parts: tuple[PartitionRow, ...] = ()
+    """Only if one group is watched."""
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.state in REBALANCING
+
+
+class _Point(NamedTuple):
+    committed_s: float
+    committed: int
+    """Records committed since the first survey."""
+    written_s: float
+    written: int
+
+
+@dataclass(slots=True)
+class _Meter:
+    points: deque[_Point] = field(default_factory=deque)
+    lags: deque[int | None] = field(default_factory=lambda: deque(maxlen=LAGS_KEPT))
+
+    def add(self, survey: Survey, committed: int, written: int, lag: int | None) -> None:
+        """`committed` and `written`: how many records since the survey before."""
+        last = self.points[-1] if self.points else _Point(0, 0, 0, 0)
+        self.points.append(_Point(survey.offsets_s, last.committed + committed, survey.ends_s, last.written + written))
+        while len(self.points) > 2 and self.points[1].committed_s <= survey.offsets_s - WINDOW_S:
+            self.points.popleft()
+        self.lags.append(lag)
+
+    def figures(self) -> Figures:
+        lag = self.lags[-1]
+        first, last = self.points[0], self.points[-1]
+        if lag is None or len(self.points) < 2 or last.committed_s <= first.committed_s:
+            return Figures(lag, tuple(self.lags))
+        rate_out = (last.committed - first.committed) / (last.committed_s - first.committed_s)
+        rate_in = (last.written - first.written) / (last.written_s - first.written_s)
+        if lag == 0:
+            catch_up: float | None = 0.0
+        elif rate_out > rate_in:
+            catch_up = lag / (rate_out - rate_in)
+        else:  # a consumer may be between two commits
+            catch_up = inf if rate_out or last.committed_s - first.committed_s >= STUCK_S else None
+        return Figures(lag, tuple(self.lags), rate_in, rate_out, catch_up)
+
+
+class Trends:
+    """Folds surveys into rows; with rows of partitions too where there is one group."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Meter] = {}
+        self._places: dict[tuple[str, TopicPartition], _Meter] = {}
+        self._before: Survey | None = None
+        self._unmoved: dict[tuple[str, TopicPartition], float] = {}
+        """Since when a committed offset has not moved although there was lag."""
+
+    def rows(self, survey: Survey) -> list[GroupRow]:
+        """The worst lag first; groups without a known lag last."""
+        gone = self._groups.keys() - survey.groups.keys()
+        for group_id in gone:
+            del self._groups[group_id]
+        if len(survey.groups) != 1:
+            self._places.clear()
+        self._note_unmoved(survey)
+        rows = [self._row(survey, one) for one in survey.groups.values()]
+        self._before = survey
+        return sorted(rows, key=lambda row: (row.figures.lag is None, -(row.figures.lag or 0), row.group))
+
+    def _note_unmoved(self, survey: Survey) -> None:
+        unmoved = {}
+        for group_id, one in survey.groups.items():
+            for place, now in one.committed.items():
+                if _lag(survey, now, place):
+                    key = group_id, place
+                    is_same = self._earlier(group_id, place) == now.offset
+                    unmoved[key] = self._unmoved.get(key, survey.offsets_s) if is_same else survey.offsets_s
+        self._unmoved = unmoved
+
+    def _earlier(self, group_id: str, place: TopicPartition) -> int | None:
+        """The committed offset in the survey before."""
+        before = self._before.groups.get(group_id) if self._before is not None else None
+        found = before.committed.get(place) if before is not None else None
+        return None if found is None else found.offset
+
+    def _row(self, survey: Survey, one: SurveyedGroup) -> GroupRow:
+        group = one.group
+        meter = self._groups.setdefault(group.group_id, _Meter())
+        owners = group.owners()
+        places = sorted({*one.committed, *owners})
+        lags = [lag for place in places if (lag := _lag(survey, one.committed.get(place), place)) is not None]
+        steps = [self._steps(survey, group.group_id, place, one.committed.get(place)) for place in places]
+        meter.add(survey, sum(step[0] for step in steps), sum(step[1] for step in steps), sum(lags) if lags else None)
+        names = Names([as_document(member) for member in group.members])
+        who = {place: _owner(owners.get(place), one.committed.get(place), names) for place in places}
+        parts = (
+            tuple(
+                self._part(survey, group.group_id, place, one.committed.get(place), who[place], step)
+                for place, step in zip(places, steps, strict=True)
+            )
+            if len(survey.groups) == 1
+            else ()
+        )
+        return GroupRow(
+            group.group_id,
+            group.state,
+            group.type,
+            group.protocol,
+            len(group.members),
+            len(places),
+            sum(place not in one.committed and bool(survey.ends.get(place)) for place in owners),
+            meter.figures(),
+            self._stuck(survey, one, who),
+            one.error,
+            tuple(sorted(parts, key=lambda row: (-(row.figures.lag or 0), row.topic, row.partition))),
+        )
+
+    def _steps(
+        self, survey: Survey, group_id: str, place: TopicPartition, committed: Committed | None
+    ) -> tuple[int, int]:
+        """Records committed and written since the survey before. Steps back do not count."""
+        earlier = self._earlier(group_id, place)
+        if self._before is None or committed is None or earlier is None:
+            return 0, 0
+        ends = self._before.ends.get(place), survey.ends.get(place)
+        written = 0 if ends[0] is None or ends[1] is None else max(ends[1] - ends[0], 0)
+        return max(committed.offset - earlier, 0), written
+
+    def _part(
+        self,
+        survey: Survey,
+        group_id: str,
+        place: TopicPartition,
+        committed: Committed | None,
+        owner: str,
+        step: tuple[int, int],
+    ) -> PartitionRow:
+        meter = self._places.setdefault((group_id, place), _Meter())
+        meter.add(survey, *step, _lag(survey, committed, place))
+        since = self._unmoved.get((group_id, place))
+        return PartitionRow(
+            *place,
+            None if committed is None else committed.offset,
+            survey.ends.get(place),
+            owner,
+            meter.figures(),
+            None if since is None else survey.offsets_s - since,
+        )
+
+    def _stuck(self, survey: Survey, one: SurveyedGroup, who: Mapping[TopicPartition, str]) -> tuple[Stuck, ...]:
+        """By owner, the largest lag first."""
+        by_owner: dict[str, list[tuple[TopicPartition, float]]] = {}
+        for place in sorted(one.committed):
+            since = self._unmoved.get((one.group.group_id, place))
+            if since is not None and survey.offsets_s - since >= STUCK_S:
+                by_owner.setdefault(who[place], []).append((place, survey.offsets_s - since))
+        found = [
+            Stuck(
+                owner,
+                tuple(place for place, _ in places),
+                max(for_s for _, for_s in places),
+                sum(_lag(survey, one.committed[place], place) or 0 for place, _ in places),
+            )
+            for owner, places in by_owner.items()
+        ]
+        return tuple(sorted(found, key=lambda stuck: -stuck.lag))
+
+
+def _lag(survey: Survey, committed: Committed | None, place: TopicPartition) -> int | None:
+    end = survey.ends.get(place)
+    return None if committed is None or end is None else max(end - committed.offset, 0)
+
+
+def _owner(member: GroupMember | None, committed: Committed | None, names: Names) -> str:
+    if member is not None:
+        return names.with_host(as_document(member))
+    reader = group_reader_of(committed.metadata) if committed is not None and committed.metadata else None
+    return "" if reader is None else str(reader)

@@ -1,0 +1,319 @@
+"""Many groups at once: members, committed offsets and the ends of logs, in few requests.
+
+A survey sends DescribeGroups, ConsumerGroupDescribe and OffsetFetch for up to `GROUPS` groups to their coordinator, and
+one ListOffsets to each leader. Brokers work at the same time, and each has one request of the survey at a time. Offsets
+are read before ends, because a lag may be negative if they are read the other way round.
+
+If a broker refuses one group, this group has an `error`; a partition whose offset is refused is left out. A broker that
+does not answer fails the survey: nothing is retried here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kohort.client.admin.explanations import FIRST_VERSION, GroupExplanation, explanation_of
+from kohort.client.admin.groups import DEAD, Committed, GroupDescription, ListedGroup, described, described_consumers
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError, error_code
+from kohort.client.metadata import NO_LEADER, Topic, TopicPartition
+from kohort.client.records.partition_leaders import CONSUMER, LATEST
+from kohort.wire.embedded import CONSUMER_PROTOCOL, by_topic
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+GROUPS = 100
+"""Groups in one request."""
+EXPLAINED_STORIES = 1_000
+"""Stories in one answer at most: a broker leaves out what goes beyond 16 MB."""
+TOPICS_LAST_S = 30.0
+"""Leaders and numbers of partitions are asked for again after this time."""
+TIMEOUT_MS = 20_000
+"""How long a leader may look for an offset in remote storage."""
+CONSUMER_TYPE = "consumer"
+
+Answer = TypeVar("Answer")
+Requests = Mapping[int, Sequence[Any]]
+"""By broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedGroup:
+    """A group, its committed offsets, and with a journal why it is as it is. `error`: why the broker refused it."""
+
+    group: GroupDescription
+    committed: Mapping[TopicPartition, Committed] = field(default_factory=dict)
+    explanation: GroupExplanation | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Groups in the order of the question, and where the logs of their partitions end.
+
+    `at_ms` is this machine's clock; the others are seconds of a monotonic clock: when the offsets and the ends were
+    read.
+    """
+
+    groups: Mapping[str, SurveyedGroup]
+    ends: Mapping[TopicPartition, int]
+    at_ms: int
+    offsets_s: float
+    ends_s: float
+    has_journal: bool = False
+    """Whether a coordinator has told stories."""
+
+
+class Surveyor:
+    """Takes surveys with one client. `stories` is the number of the newest stories of each group; -1: no stories."""
+
+    def __init__(self, cluster: Cluster, *, stories: int = -1) -> None:
+        self._cluster = cluster
+        self._stories = stories
+        self._journals: bool | None = None if stories >= 0 else False
+        """Whether any coordinator keeps a journal; None: not known yet."""
+        self._topics: dict[str, Topic] = {}
+        self._topics_s = float("-inf")
+        self.requests: Counter[str] = Counter()
+        """How many requests of each kind there were."""
+
+    def survey(self, listed: Sequence[ListedGroup]) -> Survey:
+        """Raises ConnectionFailed, TimedOut, UnsupportedVersion."""
+        at_ms = time.time_ns() // 1_000_000
+        groups = self._describe(listed)
+        self._fetch_offsets(listed, groups)
+        offsets_s = time.monotonic()
+        places = sorted({place for one in groups.values() for place in (*one.committed, *one.group.owners())})
+        ends = self.offsets(places)
+        has_journal = any(one.explanation is not None for one in groups.values())
+        if self._journals is None and groups:
+            self._journals = has_journal
+        return Survey(groups, ends, at_ms, offsets_s, time.monotonic(), has_journal)
+
+    # -- groups
+
+    def _describe(self, listed: Sequence[ListedGroup]) -> dict[str, SurveyedGroup]:
+        found = {
+            one.group_id: SurveyedGroup(
+                GroupDescription(one.group_id, one.state, one.protocol_type, "", (), one.coordinator, one.type.lower())
+            )
+            for one in listed
+        }
+        explains = self._journals is not False
+        asked = [one for one in listed if explains or one.type.lower() != CONSUMER_TYPE]
+        self._describe_classic(_by_coordinator(asked), found, explains)
+        consumers = [
+            one
+            for one in listed
+            if one.type.lower() == CONSUMER_TYPE or (not one.type and found[one.group_id].group.state == DEAD)
+        ]
+        self._describe_consumers(_by_coordinator(consumers), found)
+        return found
+
+    def _describe_classic(
+        self, groups: Mapping[int, list[str]], found: dict[str, SurveyedGroup], explains: bool
+    ) -> None:
+        stories = self._stories if explains else -1
+        size = max(min(GROUPS, EXPLAINED_STORIES // max(stories, 1)), 1)
+        requests = {
+            node_id: [
+                DescribeGroupsRequest(groups=tuple(ids), explain_last=stories if self._takes_stories(node_id) else -1)
+                for ids in _pieces(names, size)
+            ]
+            for node_id, names in groups.items()
+        }
+        for node_id, _, answer in self._ask(requests, DescribeGroupsResponse):
+            for row in answer.groups:
+                known = found.get(row.group_id)
+                if known is None:
+                    continue
+                try:
+                    group = described(row, row.group_id, node_id)
+                except ServerError as error:
+                    found[row.group_id] = SurveyedGroup(known.group, error=error.code.name)
+                    continue
+                if known.group.type == CONSUMER_TYPE:
+                    group = known.group  # asked for its stories only
+                explanation = explanation_of(row, group, self._cluster.connection(node_id).address)
+                found[row.group_id] = SurveyedGroup(group, explanation=explanation)
+
+    def _takes_stories(self, node_id: int) -> bool:
+        return self._cluster.connection(node_id).version_of(DescribeGroupsRequest) >= FIRST_VERSION
+
+    def _describe_consumers(self, groups: Mapping[int, list[str]], found: dict[str, SurveyedGroup]) -> None:
+        requests = {
+            node_id: [
+                ConsumerGroupDescribeRequest(group_ids=tuple(ids), include_authorized_operations=False)
+                for ids in _pieces(names, GROUPS)
+            ]
+            for node_id, names in groups.items()
+            if self._cluster.connection(node_id).serves(ConsumerGroupDescribeRequest)
+        }
+        for node_id, _, answer in self._ask(requests, ConsumerGroupDescribeResponse):
+            for row in answer.groups:
+                known = found.get(row.group_id)
+                if known is None or row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                    continue
+                if row.error_code:
+                    found[row.group_id] = SurveyedGroup(known.group, error=error_code(row.error_code).name)
+                else:
+                    found[row.group_id] = SurveyedGroup(
+                        described_consumers(row, node_id), explanation=known.explanation
+                    )
+
+    # -- committed offsets
+
+    def _fetch_offsets(self, listed: Sequence[ListedGroup], found: dict[str, SurveyedGroup]) -> None:
+        consumers = (one for one in listed if one.protocol_type in ("", CONSUMER_PROTOCOL))
+        asked = [one for one in consumers if not found[one.group_id].error]
+        again = self._fetch_offsets_of(_by_coordinator(asked), GROUPS, found)
+        self._fetch_offsets_of(_by_coordinator([one for one in asked if one.group_id in again]), 1, found)
+
+    def _fetch_offsets_of(
+        self, groups: Mapping[int, list[str]], size: int, found: dict[str, SurveyedGroup]
+    ) -> set[str]:
+        """Returns the groups for which there was no room in an answer (kohort: queued.max.response.bytes)."""
+        requests = {
+            node_id: _offset_fetches(names, size, self._cluster.connection(node_id).version_of(OffsetFetchRequest) >= 8)
+            for node_id, names in groups.items()
+        }
+        again = set()
+        for _, request, answer in self._ask(requests, OffsetFetchResponse):
+            rows: list[tuple[str, Any]] = [(row.group_id, row) for row in answer.groups]
+            for group_id, row in rows if request.groups else [(request.group_id, answer)]:
+                known = found.get(group_id)
+                if known is None:
+                    continue
+                if row.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and len(rows) > 1:
+                    again.add(group_id)
+                error = error_code(row.error_code).name if row.error_code else ""
+                found[group_id] = SurveyedGroup(known.group, _committed(row), known.explanation, error)
+        return again
+
+    # -- offsets of logs
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Topics by name, at most `TOPICS_LAST_S` old. A name without a topic has its `error` set."""
+        wanted = set(names)
+        if time.monotonic() - self._topics_s > TOPICS_LAST_S:
+            self._topics, self._topics_s = {}, time.monotonic()
+        unknown = sorted(name for name in wanted if name not in self._topics or self._topics[name].error)
+        if unknown:
+            self.requests["Metadata"] += 1
+            self._topics |= self._cluster.topics(unknown)
+        return {name: self._topics[name] for name in wanted if name in self._topics}
+
+    def offsets(
+        self, places: Iterable[TopicPartition], at: int = LATEST, *, read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition at a time in milliseconds, EARLIEST or LATEST; -1 if no record is as young.
+
+        Leaves out partitions that do not exist, have no leader, or are refused.
+        """
+        wanted = list(places)
+        nodes = self._cluster.nodes()
+        leaders = {
+            (topic.name, part.index): part.leader
+            for topic in self.topics(name for name, _ in wanted).values()
+            for part in topic.partitions
+        }
+        led: dict[int, list[TopicPartition]] = {}
+        for place in wanted:
+            if (leader := leaders.get(place, NO_LEADER)) in nodes:
+                led.setdefault(leader, []).append(place)
+        requests = {node_id: [_list_offsets(mine, at, read_committed)] for node_id, mine in led.items()}
+        found = {}
+        for _, _, answer in self._ask(requests, ListOffsetsResponse):
+            for topic_row in answer.topics:
+                for row in topic_row.partitions:
+                    if not row.error_code:
+                        found[topic_row.name, row.partition_index] = row.offset
+                    else:
+                        self._topics.pop(topic_row.name, None)
+        return found
+
+    # -- requests
+
+    def _ask(self, requests: Requests, answer_class: type[Answer]) -> list[tuple[int, Any, Answer]]:
+        """Every request with its broker and its answer."""
+        answers: list[tuple[int, Any, Answer]] = []
+        for turn in range(max(map(len, requests.values()), default=0)):
+            asked = []
+            try:
+                for node_id, mine in requests.items():
+                    if turn < len(mine):
+                        connection = self._cluster.connection(node_id)
+                        connection.send(mine[turn])
+                        self.requests[type(mine[turn]).__name__.removesuffix("Request")] += 1
+                        asked.append((node_id, connection, mine[turn]))
+                while asked:
+                    node_id, connection, request = asked[0]
+                    answers.append((node_id, request, connection.receive(answer_class)))
+                    del asked[0]
+            finally:
+                for _, connection, _ in asked:
+                    connection.close()  # left early: its answer must not be read as the next one's
+        return answers
+
+
+def _by_coordinator(listed: Iterable[ListedGroup]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for one in listed:
+        found.setdefault(one.coordinator, []).append(one.group_id)
+    return found
+
+
+def _pieces(names: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [names[start : start + size] for start in range(0, len(names), size)]
+
+
+def _offset_fetches(names: Sequence[str], size: int, many: bool) -> list[OffsetFetchRequest]:
+    """Brokers before Kafka 3.0 take one group a request."""
+    if not many:
+        return [OffsetFetchRequest(group_id=name) for name in names]
+    return [
+        OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=name) for name in piece))
+        for piece in _pieces(names, size)
+    ]
+
+
+def _committed(row: Any) -> dict[TopicPartition, Committed]:
+    return {
+        (topic.name, part.partition_index): Committed(
+            part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+        )
+        for topic in row.topics
+        for part in topic.partitions
+        if part.committed_offset >= 0 and not part.error_code
+    }
+
+
+def _list_offsets(places: Iterable[TopicPartition], at: int, read_committed: bool) -> ListOffsetsRequest:
+    return ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=int(read_committed),
+        topics=tuple(
+            ListOffsetsTopic(
+                name=topic,
+                partitions=tuple(ListOffsetsPartition(partition_index=index, timestamp=at) for index in indexes),
+            )
+            for topic, indexes in by_topic(places)
+        ),
+        timeout_ms=TIMEOUT_MS,
+    )
