@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
 from kohort.console.app import create_app
 from kohort.console.guard import HEADERS
@@ -91,7 +92,7 @@ class Pages:
         self.cluster.close()
 
     def read(self) -> None:
-        self.refresher.read(self.cluster)
+        self.refresher.read(self.cluster, Surveyor(self.cluster))
 
     def get(self, path: str, /, *, status: int = 200, **query: Any) -> Page:
         answer = self.client.get(path, params=query or None)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
+from kohort.client.admin.groups import Committed
 from kohort.client.errors import KafkaError, TimedOut
 from kohort.console import live
 from kohort.console.guard import HEADERS, Guard, host_of
@@ -20,8 +21,7 @@ from kohort.console.listening import is_loopback, parse
 from kohort.console.live import Live, Streams, difference
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
 from kohort.console.reading.answers import Answers
-from kohort.console.reading.batches import in_batches, weight_of
-from kohort.console.reading.refresher import with_lags
+from kohort.console.reading.batches import batches_of, in_batches, read_batch, weight_of, with_lags
 from kohort.console.reading.snapshot import GroupRow
 
 # -- paging
@@ -298,9 +298,26 @@ def test_a_group_weighs_what_its_answers_have() -> None:
     assert weight_of(GroupRow("g", "Stable", "classic", "consumer", 1, members=10_000, partitions=7)) == 10_000
 
 
+def test_share_groups_are_not_described() -> None:
+    rows = [GroupRow("a", "Stable", "share", "share", 1), GroupRow("b", "Stable", "classic", "consumer", 1)]
+    assert [[row.group_id for row in batch] for batch in batches_of(rows)] == [["b"]]
+
+
+def test_a_batch_that_fails_is_unknown() -> None:
+    class Failing:
+        def survey(self, _: Any) -> Any:
+            raise TimedOut("broker 2 does not answer")
+
+    row = GroupRow("g", "Stable", "classic", "consumer", 2, members=3, partitions=1, lag=5, lags={"t": 5})
+    failing: Any = Failing()
+    [read] = read_batch(failing, [row])
+    assert (read.state, read.members, read.lag, read.problem) == ("Stable", None, None, "broker 2 does not answer")
+
+
 def test_the_lag_of_a_group() -> None:
     row = GroupRow("g", "Stable", "classic", "consumer", 1)
-    known = with_lags(row, {("t", 0): 5, ("t", 1): 9, ("t", 2): 1, ("gone", 0): 7}, {("t", 0): 8, ("t", 1): 4})
+    offsets = {("t", 0): 5, ("t", 1): 9, ("t", 2): 1, ("gone", 0): 7}
+    committed = {place: Committed(offset) for place, offset in offsets.items()}
+    known = with_lags(row, committed, {("t", 0): 8, ("t", 1): 4})
     assert (known.partitions, known.lags, known.lag) == (4, {"t": 3, "gone": None}, 3)
     assert with_lags(row, {}, {}).lag is None
-    assert with_lags(row, None, {}).lag is None

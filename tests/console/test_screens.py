@@ -11,6 +11,7 @@ import pytest
 from console_pages import Pages
 from group_member import GroupMember
 
+from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
 
@@ -199,7 +200,7 @@ def test_before_anything_is_read_and_without_a_cluster() -> None:
     with pages:
         assert "reading" in pages.get("/").text
         with Cluster(pages.bootstrap, bootstrap_timeout_ms=1) as nobody:
-            pages.refresher.read(nobody)
+            pages.refresher.read(nobody, Surveyor(nobody))
         for path in ("/", "/topics", "/nodes"):
             assert "The cluster could not be read yet: cannot reach the cluster" in pages.get(path).text
 

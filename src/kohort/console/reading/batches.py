@@ -1,43 +1,29 @@
-"""Requests about many groups at once: their members, and their committed offsets.
+"""All groups in batches: their members, and how far they are behind.
 
 A cluster can have 15,000 groups, and a group 10,000 members, so a batch is limited by both: by the number of groups,
-and by the members and partitions that they had when they were read before. `Cluster` asks about one group at a time.
+and by the members and partitions that they had when they were read before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kohort.client.cluster import Cluster
-from kohort.client.errors import KafkaError, error_code
+from kohort.client.admin.groups import Committed, ListedGroup
+from kohort.client.admin.survey import Surveyor
+from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
-from kohort.client.wire.blocking_connection import Connection
 from kohort.console.reading.snapshot import GroupRow
-from kohort.wire.embedded import CONSUMER_PROTOCOL
-from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-)
 
 MOST_GROUPS = 100
 MOST_WEIGHT = 5_000
-"""Members, or partitions, in one answer."""
+"""Members, or partitions, in one batch."""
 UNKNOWN_WEIGHT = 50
-MOST_ENDS = 2_000
-"""Partitions in one call for the ends of logs."""
 OTHER_TYPES = ("share", "streams")
-BY_GROUP = 8
-"""The first version of OffsetFetch for several groups."""
+"""Types of groups whose members and offsets are asked for with other requests."""
 
 T = TypeVar("T")
-Offsets = dict[TopicPartition, int]
 
 
 def in_batches(items: Iterable[T], weight: Callable[[T], int], most: int, most_weight: int) -> Iterator[list[T]]:
@@ -55,110 +41,45 @@ def in_batches(items: Iterable[T], weight: Callable[[T], int], most: int, most_w
         yield batch
 
 
-def batches_of(rows: Sequence[GroupRow]) -> Iterator[list[GroupRow]]:
-    """Batches of groups with the same coordinator."""
-    by_node: dict[int, list[GroupRow]] = {}
-    for row in rows:
-        by_node.setdefault(row.coordinator, []).append(row)
-    for own in by_node.values():
-        yield from in_batches(own, weight_of, MOST_GROUPS, MOST_WEIGHT)
+def batches_of(rows: Iterable[GroupRow]) -> Iterator[list[GroupRow]]:
+    """Without groups of other types."""
+    return in_batches((row for row in rows if row.type not in OTHER_TYPES), weight_of, MOST_GROUPS, MOST_WEIGHT)
 
 
 def weight_of(row: GroupRow) -> int:
     return UNKNOWN_WEIGHT if row.members is None else max(row.members, row.partitions, 1)
 
 
-def read_batch(cluster: Cluster, rows: Sequence[GroupRow]) -> tuple[list[GroupRow], dict[str, Offsets]]:
-    """The groups with their members, and their committed offsets. What fails is named in the row's `problem`."""
+def read_batch(surveyor: Surveyor, rows: Sequence[GroupRow]) -> list[GroupRow]:
+    """The groups with members and lag. What fails is named in the row's `problem`."""
+    listed = [ListedGroup(row.group_id, row.protocol_type, row.state, row.type, row.coordinator) for row in rows]
     try:
-        connection = cluster.connection(rows[0].coordinator)
-        described = _described(connection, rows)
-        offsets, refused = _committed(connection, [row.group_id for row in rows if has_offsets(row)])
+        survey = surveyor.survey(listed)
     except KafkaError as error:
-        return [replace(row, problem=error.message) for row in rows], {}
-    return [replace(row, problem=refused.get(row.group_id, row.problem)) for row in described], offsets
-
-
-def has_offsets(row: GroupRow) -> bool:
-    return row.protocol_type in ("", CONSUMER_PROTOCOL) and row.type not in OTHER_TYPES
-
-
-def _described(connection: Connection, rows: Sequence[GroupRow]) -> list[GroupRow]:
-    found: dict[str, GroupRow] = {}
-    by_id = {row.group_id: row for row in rows}
-    classic = [row.group_id for row in rows if row.type in ("", "classic") and row.state != "Empty"]
-    consumer = [row.group_id for row in rows if row.type == CONSUMER_PROTOCOL and row.state != "Empty"]
-    if classic:
-        answer = connection.request(DescribeGroupsRequest(groups=tuple(classic)), DescribeGroupsResponse)
-        for group in answer.groups:
-            found[group.group_id] = _row(
-                by_id[group.group_id], group.error_code, group.group_state, group.protocol_data, len(group.members)
-            )
-    if consumer and connection.serves(ConsumerGroupDescribeRequest):
-        asked = ConsumerGroupDescribeRequest(group_ids=tuple(consumer), include_authorized_operations=False)
-        for one in connection.request(asked, ConsumerGroupDescribeResponse).groups:
-            found[one.group_id] = _row(
-                by_id[one.group_id], one.error_code, one.group_state, one.assignor_name, len(one.members)
-            )
-    return [found.get(row.group_id) or _undescribed(row) for row in rows]
-
-
-def _undescribed(row: GroupRow) -> GroupRow:
-    return replace(row, members=0 if row.state == "Empty" else None, problem="")
-
-
-def _row(row: GroupRow, code: int, state: str, protocol: str, members: int) -> GroupRow:
-    if code:
-        return replace(row, members=None, problem=error_code(code).name)
-    return replace(row, state=state, protocol=protocol, members=members, problem="")
-
-
-def _committed(connection: Connection, group_ids: Sequence[str]) -> tuple[dict[str, Offsets], dict[str, str]]:
-    """The offsets by group, and the names of errors by group."""
-    by_group = connection.version_of(OffsetFetchRequest) >= BY_GROUP
-    offsets: dict[str, Offsets] = {}
-    refused: dict[str, str] = {}
-    pieces = [list(group_ids)] if by_group and group_ids else [[group_id] for group_id in group_ids]
-    while pieces:
-        piece = pieces.pop()
-        for group_id, answer in _fetch_offsets(connection, piece, by_group):
-            # kohort says so, too, of groups for which there is no room in one answer (queued.max.response.bytes).
-            if answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and len(piece) > 1:
-                pieces.append([group_id])
-            elif answer.error_code:
-                refused[group_id] = error_code(answer.error_code).name
-            else:
-                offsets[group_id] = _offsets_in(answer)
-    return offsets, refused
-
-
-def _fetch_offsets(
-    connection: Connection, group_ids: Sequence[str], by_group: bool
-) -> list[tuple[str, OffsetFetchResponse | OffsetFetchResponseGroup]]:
-    """`by_group`: in the form for several groups; else there is one."""
-    if by_group:
-        asked = tuple(OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in group_ids)
-        answer = connection.request(OffsetFetchRequest(groups=asked), OffsetFetchResponse)
-        return [(group.group_id, group) for group in answer.groups]
-    [group_id] = group_ids
-    return [(group_id, connection.request(OffsetFetchRequest(group_id=group_id, topics=None), OffsetFetchResponse))]
-
-
-def _offsets_in(answer: OffsetFetchResponse | OffsetFetchResponseGroup) -> Offsets:
-    return {
-        (topic.name, row.partition_index): row.committed_offset
-        for topic in answer.topics
-        for row in topic.partitions
-        if row.committed_offset >= 0 and not row.error_code
-    }
-
-
-def ends_of(cluster: Cluster, places: Sequence[TopicPartition]) -> Offsets:
-    """Where the logs end; leaves out the partitions of a batch that fails."""
-    found: Offsets = {}
-    for first in range(0, len(places), MOST_ENDS):
-        try:
-            found |= cluster.offsets(places[first : first + MOST_ENDS], "latest")
-        except KafkaError:
+        return [unread(row, error.message) for row in rows]
+    found = []
+    for row in rows:
+        one = survey.groups[row.group_id]
+        if one.error:
+            found.append(unread(row, one.error))
             continue
+        state, members = one.group.state, len(one.group.members)
+        described = replace(row, state=state, protocol=one.group.protocol, members=members, problem="")
+        found.append(with_lags(described, one.committed, survey.ends))
     return found
+
+
+def unread(row: GroupRow, problem: str) -> GroupRow:
+    return replace(row, members=None, partitions=0, lag=None, lags={}, problem=problem)
+
+
+def with_lags(
+    row: GroupRow, committed: Mapping[TopicPartition, Committed], ends: Mapping[TopicPartition, int]
+) -> GroupRow:
+    lags: dict[str, int | None] = {}
+    for place, offset in committed.items():
+        topic, end = place[0], ends.get(place)
+        lag, known = None if end is None else max(end - offset.offset, 0), lags.get(topic)
+        lags[topic] = known if lag is None else lag + (known or 0)
+    known_lags = [lag for lag in lags.values() if lag is not None]
+    return replace(row, partitions=len(committed), lag=sum(known_lags) if known_lags else None, lags=lags)

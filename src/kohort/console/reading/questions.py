@@ -10,9 +10,9 @@ from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, GroupDescription, GroupMember
+from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
-from kohort.console.reading.batches import ends_of
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 from kohort.wire.errors import ErrorCode
 
@@ -71,9 +71,7 @@ def partition_rows(cluster: Cluster, group: GroupDescription) -> list[PartitionR
         for partition in partitions
     }
     places = sorted({*committed, *owners})
-    topics = cluster.topics({topic for topic, _ in places}).values() if places else ()
-    led = {(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader >= 0}
-    ends = ends_of(cluster, [place for place in places if place in led])
+    ends = Surveyor(cluster).offsets(places)
     rows = []
     for place in places:
         offset, owner = committed.get(place), owners.get(place)

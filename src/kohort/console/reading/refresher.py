@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
-from kohort.client.metadata import NO_LEADER, Topic, TopicPartition
-from kohort.console.reading.batches import Offsets, batches_of, ends_of, read_batch
+from kohort.client.metadata import NO_LEADER, Topic
+from kohort.console.reading.batches import batches_of, read_batch
 from kohort.console.reading.snapshot import GroupRow, NodeRow, Snapshot, TopicRow, Totals
 
 EVERY_S = 2.0
@@ -52,10 +53,11 @@ class Refresher:
 
     def _run(self) -> None:
         with self._open() as cluster:
+            surveyor = Surveyor(cluster)
             while not self._stopped.is_set():
                 started = time.monotonic()
                 try:
-                    self.read(cluster)
+                    self.read(cluster, surveyor)
                 except Exception as error:
                     self.snapshot = replace(
                         self.snapshot, failure=f"the console no longer reads, by a defect: {error!r}"
@@ -69,14 +71,14 @@ class Refresher:
             self._looked.clear()
             self._looked.wait(IDLE_EVERY_S)
 
-    def read(self, cluster: Cluster) -> None:
+    def read(self, cluster: Cluster, surveyor: Surveyor) -> None:
         """Read everything once. A failure leaves the snapshot as it was and is named in it."""
         try:
-            self.snapshot = self._read(cluster)
+            self.snapshot = self._read(cluster, surveyor)
         except KafkaError as error:
             self.snapshot = replace(self.snapshot, failure=error.message)
 
-    def _read(self, cluster: Cluster) -> Snapshot:
+    def _read(self, cluster: Cluster, surveyor: Surveyor) -> Snapshot:
         before = self.snapshot
         nodes, controller = cluster.nodes(), cluster.controller_id()
         listed = cluster.list_groups()
@@ -88,14 +90,10 @@ class Refresher:
             if known is not None:  # it limits the batches, and is shown until the group is read
                 row = replace(row, members=known.members, partitions=known.partitions, lag=known.lag, lags=known.lags)
             rows[one.group_id] = row
-        led = {(name, part.index) for name, topic in topics.items() for part in topic.partitions if part.leader >= 0}
         done = 0
-        for batch in batches_of(list(rows.values())):
-            described, committed = read_batch(cluster, batch)
-            # After the offsets, so that no lag is too small: an end that is older may be below the offset.
-            ends = ends_of(cluster, sorted({place for offsets in committed.values() for place in offsets} & led))
-            for row in described:
-                rows[row.group_id] = with_lags(row, committed.get(row.group_id), ends)
+        for batch in list(batches_of(rows.values())):
+            for row in read_batch(surveyor, batch):
+                rows[row.group_id] = row
             done += len(batch)
             if before.number == 0:
                 self.snapshot = Snapshot(
@@ -119,17 +117,6 @@ class Refresher:
             int(time.time() * 1000),
             done,
         )
-
-
-def with_lags(row: GroupRow, committed: Offsets | None, ends: Mapping[TopicPartition, int]) -> GroupRow:
-    """`committed` None: they could not be read, and the lag is unknown."""
-    lags: dict[str, int | None] = {}
-    for place, offset in (committed or {}).items():
-        topic, end = place[0], ends.get(place)
-        lag, known = None if end is None else max(end - offset, 0), lags.get(topic)
-        lags[topic] = known if lag is None else lag + (known or 0)
-    known_lags = [lag for lag in lags.values() if lag is not None]
-    return replace(row, partitions=len(committed or ()), lag=sum(known_lags) if known_lags else None, lags=lags)
 
 
 def totals_of(groups: Iterable[GroupRow], topics: Iterable[TopicRow]) -> Totals:
