@@ -19,12 +19,12 @@ def test_groups_and_one_of_them(servers: str, unique: str) -> None:
         member = GroupMember(servers, unique, {unique: (0, 1)})
         pages.read()
         assert pages.get("/", q=unique).body() == [
-            [f"{unique}-idle", "Empty", "4", "0", "1", "classic"],
-            [unique, "Stable", "3", "1", "1", "classic · range"],
+            [f"{unique}-idle", "Empty", "4", "–", "0", "1", "classic"],
+            [unique, "Stable", "3", "–", "1", "1", "classic · range"],
         ]
         assert pages.get("/group", id=unique).body() == [
-            [f"{unique} 0", "3", "2", "5", "by-hand on 127.0.0.1"],
-            [f"{unique} 1", "–", "–", "0", "by-hand on 127.0.0.1"],
+            [f"{unique} 0", "3", "–", "2", "5", "by-hand on 127.0.0.1"],
+            [f"{unique} 1", "–", "–", "–", "0", "by-hand on 127.0.0.1"],
         ]
         [row] = pages.get("/group", id=unique, tab="members").body()
         assert row[1:] == ["127.0.0.1", "–", "2", f"{unique}[0-1]"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,7 +23,9 @@ from kohort.console.live import Live, Streams, difference
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.batches import batches_of, in_batches, read_batch, weight_of, with_lags
+from kohort.console.reading.end_times import MOST_POINTS, EndTimes, time_of, with_point
 from kohort.console.reading.snapshot import GroupRow
+from kohort.console.words import about
 
 # -- paging
 
@@ -310,7 +313,7 @@ def test_a_batch_that_fails_is_unknown() -> None:
 
     row = GroupRow("g", "Stable", "classic", "consumer", 2, members=3, partitions=1, lag=5, lags={"t": 5})
     failing: Any = Failing()
-    [read] = read_batch(failing, [row])
+    [read] = read_batch(failing, EndTimes(), [row])
     assert (read.state, read.members, read.lag, read.problem) == ("Stable", None, None, "broker 2 does not answer")
 
 
@@ -321,3 +324,42 @@ def test_the_lag_of_a_group() -> None:
     known = with_lags(row, committed, {("t", 0): 8, ("t", 1): 4})
     assert (known.partitions, known.lags, known.lag) == (4, {"t": 3, "gone": None}, 3)
     assert with_lags(row, {}, {}).lag is None
+
+
+# -- lag in time
+
+
+def test_an_age_is_on_the_line_between_points() -> None:
+    times, place = EndTimes(), ("orders", 0)
+    assert times.age_ms(place, 5, 5, 0) == 0
+    assert times.age_ms(place, 4, 5, 0) is None
+    for now_ms, end in ((0, 100), (20_000, 300), (40_000, 300), (60_000, 400)):
+        times.note(now_ms, {place: end})
+    assert times.age_ms(place, 400, 400, 60_000) == 0
+    assert times.age_ms(place, 200, 400, 60_000) == 50_000
+    assert times.age_ms(place, 350, 400, 60_000) == 10_000
+    assert times.age_ms(place, 300, 400, 60_000) == 20_000, "written after the log had stood still"
+    assert times.age_ms(place, 0, 400, 60_000) == 80_000, "before the first point: the mean rate"
+    assert times.age_ms(place, 410, 420, 60_000) is None, "after the last point"
+    assert times.age_ms(("orders", 1), 0, 9, 60_000) is None
+
+
+def test_points_are_few() -> None:
+    points = with_point((), 0, 7)
+    for now_ms in range(1_000, 100_000, 1_000):
+        points = with_point(points, now_ms, 7)
+    assert points == ((0, 7), (99_000, 7))
+    assert time_of(points, 3) is None, "nothing was written meanwhile"
+    for second in range(100, 5_000):
+        points = with_point(points, second * 1_000, second)
+    assert len(points) == MOST_POINTS
+    assert points[-1] == (4_999_000, 4_999)
+    assert all(later - earlier >= 10_000 for (earlier, _), (later, _) in pairwise(points[:-1]))
+    assert with_point(points, 5_000_000, 3) == ((5_000_000, 3),), "the topic was created again"
+    assert with_point(points, 0, 9_999) == points, "time did not pass"
+
+
+def test_ages_in_words() -> None:
+    assert [about(age) for age in (None, 0, 1, 12_400, 59_499, 200_000)] == [
+        "–", "0 s", "≈ 1 s", "≈ 12 s", "≈ 59 s", "≈ 3 min 20 s"
+    ]  # fmt: skip

@@ -39,17 +39,18 @@ def test_groups_have_the_worst_lag_first(pages: Pages, member: GroupMember, uniq
     new.leave()
     page = pages.get("/", q=unique)
     assert page.body() == [
-        [f"{unique}-behind", "Empty", "8", "0", "2", "classic"],
-        [unique, "Stable", "7", "1", "2", "classic · range"],
-        [f"{unique}-done", "Empty", "0", "0", "2", "classic"],
-        [f"{unique}-new", "Stable", "–", "1", "0", "classic · range"],
+        [f"{unique}-behind", "Empty", "8", "–", "0", "2", "classic"],
+        [unique, "Stable", "7", "–", "1", "2", "classic · range"],
+        [f"{unique}-done", "Empty", "0", "0 s", "0", "2", "classic"],
+        [f"{unique}-new", "Stable", "–", "–", "1", "0", "classic · range"],
     ]
     upwards = [row[0] for row in pages.get("/", q=unique, sort="lag").body()]
     assert upwards == [f"{unique}-done", unique, f"{unique}-behind", f"{unique}-new"]
     assert [row[0] for row in pages.get("/", q=unique.upper(), state="Stable").body()] == [unique, f"{unique}-new"]
     cells = pages.live("groups", q=unique)["rows"][unique]
     assert cells == {
-        "state": ["Stable", "ok"], "members": "1", "protocol": "classic · range", "partitions": "2", "lag": "7"
+        "state": ["Stable", "ok"], "members": "1", "protocol": "classic · range", "partitions": "2", "lag": "7",
+        "time": "–",
     }  # fmt: skip
 
 
@@ -69,16 +70,28 @@ def test_groups_are_paged_on_the_server(pages: Pages, unique: str) -> None:
     assert "No groups" in pages.get("/", q="nobody has this name").text
 
 
+def test_lag_in_time_is_estimated(server: KohortServer, pages: Pages, unique: str) -> None:
+    pages.cluster.create_topic(unique, 1)
+    pages.cluster.commit(unique, {(unique, 0): 0})
+    pages.read()
+    assert pages.live("groups", q=unique)["rows"][unique]["time"] == "0 s"
+    server.produce(unique, *["a record"] * 4)
+    pages.read()
+    for path, key in (("groups", unique), ("group", f"{unique}/0")):
+        shown = pages.live(path, q=unique, id=unique)["rows"][key]["time"]
+        assert re.fullmatch(r"≈ \d+ s", shown), shown
+
+
 # -- one group
 
 
 def test_partitions(pages: Pages, member: GroupMember, unique: str) -> None:
     page = pages.get("/group", id=unique)
     assert page.body() == [
-        [f"{unique} 0", "5", "0", "5", "by-hand on 127.0.0.1"],
-        [f"{unique} 1", "2", "1", "3", "by-hand on 127.0.0.1"],
+        [f"{unique} 0", "5", "–", "0", "5", "by-hand on 127.0.0.1"],
+        [f"{unique} 1", "2", "–", "1", "3", "by-hand on 127.0.0.1"],
     ]
-    assert "State Stable Lag 7 Members 1 Protocol classic · range Generation 1 Coordinator node" in page.text
+    assert "State Stable Lag 7 Time lag – Members 1 Protocol classic · range Generation 1 Coordinator node" in page.text
     assert [row[0] for row in pages.get("/group", id=unique, sort="lag").body()] == [f"{unique} 1", f"{unique} 0"]
     live = pages.live("group", id=unique)["rows"]
     assert live[f"{unique}/0"]["lag"] == "5"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from kohort.cli.groups.wording import plain
+from kohort.cli.groups.wording import duration, plain
 
 NOTHING = "–"
 
@@ -49,6 +49,15 @@ def outcome_chip(outcome: str) -> Chip:
 def count(number: int | None) -> str:
     """`1,234`; a dash if it is unknown."""
     return NOTHING if number is None else f"{number:,}"
+
+
+def about(age_ms: int | None) -> str:
+    """An estimated age: `≈ 12 s`, `≈ 3 min 20 s`; `0 s` is no estimate, as there is no lag."""
+    if age_ms is None:
+        return NOTHING
+    if age_ms == 0:
+        return "0 s"
+    return f"≈ {max(round(age_ms / 1000), 1)} s" if age_ms < 59_500 else f"≈ {duration(age_ms)}"
 
 
 def utc(milliseconds: int) -> str:

@@ -5,6 +5,7 @@ The stories of rebalances come from the journal of kohort's coordinator. Other c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +24,11 @@ from kohort.client.admin.configs import ConfigSource
 from kohort.client.admin.groups import GroupMember
 from kohort.console.live import Cell, Live
 from kohort.console.paging import Order, Page, ordered, page_of, wanted_order, wanted_page, wanted_search
+from kohort.console.reading.end_times import EndTimes
 from kohort.console.reading.questions import GroupNow, PartitionRow, group_now, group_settings, partition_rows
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.shared import Console, console_of, head_cells, key_of
-from kohort.console.words import Chip, count, outcome_chip, state_chip
+from kohort.console.words import Chip, about, count, outcome_chip, state_chip
 
 TABS = {"partitions": "Partitions", "members": "Members", "rebalances": "Rebalances", "settings": "Settings"}
 STORIES = 200
@@ -112,14 +114,15 @@ def wanted_tab(query: QueryParams) -> str:
     return tab if tab in TABS else "partitions"
 
 
-def facts(now: GroupNow, lag: int | None) -> dict[str, Cell]:
-    """The cells in the head of the page."""
+def facts(now: GroupNow, listed: GroupRow | None, lag: int | None) -> dict[str, Cell]:
+    """The cells in the head of the page. The age of the lag is that of the list of groups."""
     group = now.group
     return {
         "state": state_chip(group.state),
         "members": count(len(group.members)),
         "assignor": plain(group.protocol),
         "lag": count(lag),
+        "time": about(listed.age_ms if listed else None),
         "generation": count((now.status or {}).get("generation")),
     }
 
@@ -151,10 +154,10 @@ async def partitions_tab(
     )
     names = Names(map(as_document, now.group.members))
     return {
-        "facts": facts(now, sum(lags) if lags else None),
+        "facts": facts(now, listed, sum(lags) if lags else None),
         "page": page,
         "order": order,
-        "cells": {partition_key(row): partition_cells(row, names) for row in page.rows},
+        "cells": {partition_key(row): partition_cells(row, names, console.refresher.times) for row in page.rows},
         "partition_key": partition_key,
         "without_offset": sum(row.committed is None and bool(row.end) for row in rows),
     }
@@ -164,9 +167,18 @@ def partition_key(row: PartitionRow) -> str:
     return f"{key_of(row.topic)}/{row.partition}"
 
 
-def partition_cells(row: PartitionRow, names: Names) -> dict[str, Cell]:
+def partition_cells(row: PartitionRow, names: Names, times: EndTimes) -> dict[str, Cell]:
     owner = names.with_host(as_document(row.owner)) if row.owner else row.reader
-    return {"committed": count(row.committed), "end": count(row.end), "lag": count(row.lag), "owner": plain(owner)}
+    age = None
+    if row.committed is not None and row.end is not None:
+        age = times.age_ms((row.topic, row.partition), row.committed, row.end, int(time.time() * 1000))
+    return {
+        "committed": count(row.committed),
+        "end": count(row.end),
+        "lag": count(row.lag),
+        "time": about(age),
+        "owner": plain(owner),
+    }
 
 
 async def members_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
@@ -180,7 +192,7 @@ async def members_tab(console: Console, now: GroupNow, listed: GroupRow | None, 
         ordered(chosen, MEMBER_COLUMNS[order.column], order.down, lambda member: member.member_id), wanted_page(query)
     )
     return {
-        "facts": facts(now, listed.lag if listed else None),
+        "facts": facts(now, listed, listed.lag if listed else None),
         "page": page,
         "order": order,
         "cells": {key_of(member.member_id): member_cells(member) for member in page.rows},
@@ -201,7 +213,7 @@ async def rebalances_tab(
     rows = [rebalance_of(story, names) for story in reversed(now.stories)]
     newest = now.stories[-1]["number"] if now.stories else 0
     return {
-        "facts": {**facts(now, listed.lag if listed else None), "newest": str(newest)},
+        "facts": {**facts(now, listed, listed.lag if listed else None), "newest": str(newest)},
         "page": page_of(rows, wanted_page(query)),
         "offenders": worst(now.stories),
     }
@@ -234,7 +246,7 @@ def worst(stories: Sequence[Document]) -> list[Offender]:
 async def settings_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
     group_id = now.group.group_id
     settings = await console.answers.get(("settings", group_id), partial(group_settings, group_id=group_id))
-    return {"facts": facts(now, listed.lag if listed else None), "settings": settings, "sources": SOURCES}
+    return {"facts": facts(now, listed, listed.lag if listed else None), "settings": settings, "sources": SOURCES}
 
 
 SOURCES = {

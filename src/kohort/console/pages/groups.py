@@ -14,7 +14,7 @@ from kohort.console.live import Cell, Live
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page, wanted_search
 from kohort.console.reading.snapshot import GroupRow, Snapshot
 from kohort.console.shared import console_of, head_cells, key_of
-from kohort.console.words import STATES, count, state_chip
+from kohort.console.words import STATES, about, count, state_chip
 
 COLUMNS: dict[str, Callable[[GroupRow], Any]] = {
     "group": lambda row: row.group_id,
@@ -23,6 +23,7 @@ COLUMNS: dict[str, Callable[[GroupRow], Any]] = {
     "protocol": lambda row: (row.type, row.protocol),
     "partitions": lambda row: row.partitions,
     "lag": lambda row: row.lag,
+    "time": lambda row: row.age_ms,
 }
 DEFAULT = Order("lag", True)
 
@@ -77,6 +78,7 @@ def cells(row: GroupRow) -> dict[str, Cell]:
         "protocol": plain(" · ".join(part for part in (row.type, row.protocol) if part) or row.protocol_type),
         "partitions": count(row.partitions),
         "lag": count(row.lag),
+        "time": about(row.age_ms),
     }
 
 

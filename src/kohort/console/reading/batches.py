@@ -14,6 +14,7 @@ from kohort.client.admin.groups import Committed, ListedGroup
 from kohort.client.admin.survey import Surveyor
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
+from kohort.console.reading.end_times import EndTimes
 from kohort.console.reading.snapshot import GroupRow
 
 MOST_GROUPS = 100
@@ -50,13 +51,14 @@ def weight_of(row: GroupRow) -> int:
     return UNKNOWN_WEIGHT if row.members is None else max(row.members, row.partitions, 1)
 
 
-def read_batch(surveyor: Surveyor, rows: Sequence[GroupRow]) -> list[GroupRow]:
+def read_batch(surveyor: Surveyor, times: EndTimes, rows: Sequence[GroupRow]) -> list[GroupRow]:
     """The groups with members and lag. What fails is named in the row's `problem`."""
     listed = [ListedGroup(row.group_id, row.protocol_type, row.state, row.type, row.coordinator) for row in rows]
     try:
         survey = surveyor.survey(listed)
     except KafkaError as error:
         return [unread(row, error.message) for row in rows]
+    times.note(survey.at_ms, survey.ends)
     found = []
     for row in rows:
         one = survey.groups[row.group_id]
@@ -65,12 +67,18 @@ def read_batch(surveyor: Surveyor, rows: Sequence[GroupRow]) -> list[GroupRow]:
             continue
         state, members = one.group.state, len(one.group.members)
         described = replace(row, state=state, protocol=one.group.protocol, members=members, problem="")
-        found.append(with_lags(described, one.committed, survey.ends))
+        ages = [
+            times.age_ms(place, offset.offset, survey.ends[place], survey.at_ms)
+            for place, offset in one.committed.items()
+            if place in survey.ends
+        ]
+        age_ms = max((age for age in ages if age is not None), default=None)
+        found.append(replace(with_lags(described, one.committed, survey.ends), age_ms=age_ms))
     return found
 
 
 def unread(row: GroupRow, problem: str) -> GroupRow:
-    return replace(row, members=None, partitions=0, lag=None, lags={}, problem=problem)
+    return replace(row, members=None, partitions=0, lag=None, age_ms=None, lags={}, problem=problem)
 
 
 def with_lags(

@@ -17,6 +17,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import NO_LEADER, Topic
 from kohort.console.reading.batches import batches_of, read_batch
+from kohort.console.reading.end_times import EndTimes
 from kohort.console.reading.snapshot import GroupRow, NodeRow, Snapshot, TopicRow, Totals
 
 EVERY_S = 2.0
@@ -32,6 +33,7 @@ class Refresher:
 
     def __init__(self, open_cluster: Callable[[], Cluster], *, every_s: float = EVERY_S) -> None:
         self.snapshot = Snapshot()
+        self.times = EndTimes()
         self._open = open_cluster
         self._every_s = every_s
         self._stopped = threading.Event()
@@ -88,11 +90,11 @@ class Refresher:
             row = GroupRow(one.group_id, one.state, one.type.lower(), one.protocol_type, one.coordinator)
             known = before.groups.get(one.group_id)
             if known is not None:  # it limits the batches, and is shown until the group is read
-                row = replace(row, members=known.members, partitions=known.partitions, lag=known.lag, lags=known.lags)
+                row = replace(known, state=row.state, type=row.type, coordinator=row.coordinator)
             rows[one.group_id] = row
         done = 0
         for batch in list(batches_of(rows.values())):
-            for row in read_batch(surveyor, batch):
+            for row in read_batch(surveyor, self.times, batch):
                 rows[row.group_id] = row
             done += len(batch)
             if before.number == 0:

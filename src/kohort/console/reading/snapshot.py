@@ -28,6 +28,8 @@ class GroupRow:
     """With a committed offset."""
     lag: int | None = None
     """The sum over its topics; None if nothing is committed or no end is known."""
+    age_ms: int | None = None
+    """The worst lag of a partition in time, estimated; 0 without lag."""
     lags: Lags = field(default_factory=dict)
     problem: str = ""
     """Why members or offsets are unknown."""

@@ -34,7 +34,7 @@ function show(element, cell) {
   const text = Array.isArray(cell) ? cell[0] : cell;
   if (element.textContent === text) return;
   element.replaceChildren(Array.isArray(cell) ? chip(cell) : text);
-  if (element.closest("[data-row]")) {
+  if (element.closest("[data-row]") && element.dataset.cell !== "time") {
     changed += 1;
     element.classList.remove("changed");
     requestAnimationFrame(() => element.classList.add("changed"));
