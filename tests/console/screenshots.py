@@ -115,6 +115,9 @@ def main(directory: Path, docs: bool) -> None:
     ):
         browser = Browser()
         console.wait_for_groups(lambda groups: groups["billing"].lag is not None)
+        for topic in ("orders", "invoices"):  # a log that grows has a lag in time
+            server.produce(topic, *map(str, range(24)))
+        console.wait_for_groups(lambda groups: None not in (groups["billing"].age_ms, groups["payments"].age_ms))
         for name, path, width, height, scheme in pictures(docs):
             browser.screen(width, height, scheme)
             browser.open(console.url + path)
