@@ -422,3 +422,10 @@ def test_reads_may_run_in_another_thread(storage: Storage) -> None:
         assert [info.base_offset for info in thread.submit(lambda: list(storage.batches(LOG, 3))).result()] == [3, 4]
     commit(storage, [Append(LOG, (make_batch(5),))])
     assert bases(storage, 4) == [4, 5]
+
+
+def test_only_the_owner_may_read_the_database(tmp_path: Path) -> None:
+    with closing(SqliteStorage(tmp_path)) as storage:
+        commit(storage, [CreateLog(LOG)])
+        modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.glob("kohort.db*")}
+    assert modes == {"kohort.db": 0, "kohort.db-wal": 0, "kohort.db-shm": 0}

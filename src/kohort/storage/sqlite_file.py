@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kohort.storage.directory import LOCK_NAME, DirectoryLock, check_restored
@@ -101,6 +102,8 @@ class SqliteFile(DatabaseFile):
             raise
 
     def open(self) -> None:
+        with suppress(OSError):  # SQLite says what is wrong, and gives its other files the same mode
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # it holds the users' password hashes
         self.db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
         try:
             self._prepare()
