@@ -218,6 +218,24 @@ def test_before_anything_is_read_and_without_a_cluster() -> None:
             assert "The cluster could not be read yet: cannot reach the cluster" in pages.get(path).text
 
 
+def test_a_cluster_that_comes_back(unique: str) -> None:
+    with KohortServer() as server, Pages(server.bootstrap_servers) as pages:
+        server.create_topic(unique)
+        pages.cluster.commit(unique, {(unique, 0): 0})
+        pages.read()
+        server.kill()
+        with Cluster(pages.bootstrap, bootstrap_timeout_ms=1) as nobody:
+            pages.refresher.read(nobody, Surveyor(nobody))
+        page = pages.get("/")
+        assert "The cluster could not be read since 20" in page.text
+        assert page.body()[0][0] == unique, "as it was"
+        assert pages.live("groups")["rows"][""]["read"] == "not connected"
+        server.start()
+        pages.read()
+        assert "could not be read" not in pages.get("/").text
+        assert pages.live("groups")["rows"][""]["failure"] == ""
+
+
 def test_pages_that_do_not_exist(pages: Pages) -> None:
     assert "there is no such page" in pages.get("/nothing", status=404).text
     assert "there is no such file" in pages.get("/static/console.py", status=404).text
