@@ -15,7 +15,7 @@ CHECKED := src tests bench examples tools hatch_build.py
 BRIEF_JVM := env SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" SPARK_LAUNCHER_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PYTEST = $(BRIEF_JVM) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
 # Tests with these markers, and slow ones, have targets of their own.
-WITH_TOOLS := kcat or java or go or peers or matrix or bench
+WITH_TOOLS := kcat or java or go or peers or matrix or bench or browser
 OTHERS := slow or alone or long or $(WITH_TOOLS)
 # What computes, and a server as a process: the rest is the same Python, compiled or not.
 COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker tests/simulator/test_simulator.py tests/server/test_process.py
@@ -25,7 +25,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-console test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,10 @@ test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(call needs,kcat)
 	$(BIN)/python -m pytest -m kcat tests/clients
 
+test-console: $(VENV)/.dev ## the console in a browser (needs chromium on the path)
+	$(call needs,chromium)
+	$(BIN)/python -m pytest -m browser tests/console
+
 test-java: $(VENV)/.dev ## Java's clients, the sink beside Spark's (needs Maven and Java 17)
 	$(call needs,mvn java)
 	$(PYTEST) -m "java and not peers and not matrix" tests/java tests/spark
@@ -93,7 +97,7 @@ peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes doc
 
 test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against kohort (needs Maven and Java 17)
 	$(call needs,mvn java)
-	$(BIN)/python tests/peers/shared_kafka.py $(PYTEST) -m peers tests/peers tests/client_library tests/clients tests/java
+	$(BIN)/python tests/peers/shared_kafka.py $(PYTEST) -m peers tests/peers tests/client_library tests/clients tests/console tests/java
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 TRANSACTIONS= SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(TRANSACTIONS),--transactions $(TRANSACTIONS)) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)

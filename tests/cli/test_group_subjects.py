@@ -54,15 +54,13 @@ def test_an_election(kohort: Kohort, bootstrap: str, unique: str) -> None:
     tokens: list[int] = []
 
     async def main(ready: Callable[[], None]) -> None:
-        async with (
-            lead(bootstrap, unique, client_id="first") as election,
-            lead(bootstrap, unique, client_id="second"),
-        ):
-            async for term in election:
-                tokens.append(term.token)
+        async with lead(bootstrap, unique, client_id="first") as election:
+            tokens.append((await election.next_term()).token)
+            async with lead(bootstrap, unique, client_id="second"):
                 while not all(m.assignment for m in described(bootstrap, unique, 2)):
                     await asyncio.sleep(0.01)
                 ready()
+                await asyncio.Event().wait()
 
     with on_a_loop(main):
         out = kohort("groups", "describe", unique, "--state").out
@@ -283,11 +281,9 @@ def test_nothing_is_wider_than_a_terminal_of_80_columns(bootstrap: str, unique: 
     group = f"{unique}-of-the-warehouse-that-has-a-long-name"
 
     async def main(ready: Callable[[], None]) -> None:
-        async with (
-            lead(bootstrap, group, client_id="first-candidate-on-host-17.rack-4.example.org") as election,
-            lead(bootstrap, group, client_id="second-candidate-on-host-18.rack-4.example.org"),
-        ):
-            async for _ in election:
+        async with lead(bootstrap, group, client_id="first-candidate-on-host-17.rack-4.example.org") as election:
+            await election.next_term()
+            async with lead(bootstrap, group, client_id="second-candidate-on-host-18.rack-4.example.org"):
                 while not all(m.assignment for m in described(bootstrap, group, 2)):
                     await asyncio.sleep(0.01)
                 ready()

@@ -117,12 +117,14 @@ def test_lines_have_no_escape_codes(start: Start, group: str) -> None:
 def test_on_a_terminal(bootstrap: str, group: str) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    # Without the width that pytest gives its workers.
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         [sys.executable, "-c", "from kohort.cli.main import main; main()", "groups", "watch", group, "-b", bootstrap],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm"},
+        env={**environment, "TERM": "xterm"},
     )
     os.close(theirs)
     try:

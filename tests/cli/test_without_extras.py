@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -57,3 +58,11 @@ def test_a_package_that_is_missed_later() -> None:
     assert ran.stderr.splitlines()[1:] == [
         "kohort: pipeline needs the package pyspark; run: pip install 'kohort[spark]'"
     ], ran.stderr
+
+
+def test_the_console_needs_its_own() -> None:
+    ran = run("console --listen 127.0.0.1:0 -b 127.0.0.1:1")
+    assert ran.returncode == 1
+    assert re.fullmatch(r"kohort: console needs the package \w+; run: pip install 'kohort\[console\]'\n", ran.stderr), (
+        ran.stderr
+    )

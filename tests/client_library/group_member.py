@@ -25,10 +25,12 @@ def coordinator_connection(bootstrap: str, group_id: str, client_id: str) -> Con
 class GroupMember:
     """The only member of a group, until `leave`."""
 
-    def __init__(self, bootstrap: str, group_id: str, assigned: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, bootstrap: str, group_id: str, assigned: Mapping[str, tuple[int, ...]], client_id: str = "by-hand"
+    ) -> None:
         self.group_id = group_id
         self._assigned = assigned
-        self.connection = coordinator_connection(bootstrap, group_id, "by-hand")
+        self.connection = coordinator_connection(bootstrap, group_id, client_id)
         self.member_id = ""
         self.rejoin()
 

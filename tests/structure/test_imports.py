@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.reports.simulation_report": {"simulator.sizing"},
     "spark.reports.fleet_report": {"simulator.sizing"},
     "demo": {"wire", "client", "spark", "cli"},
+    "console": {"wire", "client", "cli.groups", "cli.output"},
     "cli": {
         "compiled",
         "config",
@@ -59,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "wire",
         "spark",
         "demo",
+        "console",
         "simulator",
         "broker.authorization",
         "broker.security",

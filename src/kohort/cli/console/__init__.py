@@ -1,0 +1,4 @@
+"""`kohort console`.
+
+app  from the options to a running console
+"""

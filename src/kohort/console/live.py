@@ -1,0 +1,102 @@
+"""Live pages: a stream for each open page, with the cells that have changed, each second at most.
+
+The page is rendered from cells, and the stream sends cells of the same rows: so a page and its stream cannot differ in
+what they show. A row's key is its name, quoted to ASCII. The rows and their order are those of the page: what is read
+does not jump. If there are too many streams, a page asks every five seconds instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from kohort.client.errors import KafkaError
+
+EVERY_S = 1.0
+STILL_HERE_S = 15.0
+SLICE_S = 0.2
+MOST_STREAMS = 100
+
+Cell = str | tuple[str, str]
+"""A text, or a chip: its label and its kind."""
+Rows = Mapping[str, Mapping[str, Cell]]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What may change in a page."""
+
+    rows: Rows = field(default_factory=dict)
+    """Cells by the row's key and the cell's name; the row "" has the cells outside of tables."""
+    regions: Mapping[str, str] = field(default_factory=dict)
+    """HTML, by name."""
+
+
+Read = Callable[[], Awaitable[Live]]
+
+
+def difference(before: Live, after: Live) -> dict[str, Any]:
+    """What is new or changed, as JSON; empty if nothing is. Rows and cells that are gone stay as they were."""
+    rows = {}
+    for key, cells in after.rows.items():
+        old = before.rows.get(key, {})
+        if changed := {name: cell for name, cell in cells.items() if old.get(name) != cell}:
+            rows[key] = changed
+    regions = {name: html for name, html in after.regions.items() if before.regions.get(name) != html}
+    return {name: part for name, part in (("rows", rows), ("regions", regions)) if part}
+
+
+class Streams:
+    """The streams of all pages. They end when the console does, which `ending` says."""
+
+    def __init__(
+        self, ending: Callable[[], bool], *, every_s: float = EVERY_S, still_here_s: float = STILL_HERE_S
+    ) -> None:
+        self.open = 0
+        self._ending = ending
+        self._every_s = every_s
+        self._still_here_s = still_here_s
+
+    async def response(self, request: Request, read: Read) -> Response:
+        """A stream, or a single answer for a page that polls."""
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return JSONResponse(difference(Live(), await read()))
+        if self.open >= MOST_STREAMS or self._ending():
+            return PlainTextResponse("too many streams; poll instead\n", 503)
+        return StreamingResponse(self.events(read), media_type="text/event-stream")
+
+    async def events(self, read: Read) -> AsyncIterator[str]:
+        loop = asyncio.get_running_loop()
+        before, sent_at = Live(), loop.time()
+        self.open += 1
+        try:
+            while not self._ending():
+                try:
+                    after = await read()
+                except (
+                    KafkaError,
+                    HTTPException,
+                ):  # it does not answer, or a story is gone: nothing is known to change
+                    after = before
+                if changes := difference(before, after):
+                    yield f"data: {json.dumps(changes)}\n\n"
+                    before, sent_at = after, loop.time()
+                elif loop.time() - sent_at >= self._still_here_s:
+                    yield ": still here\n\n"
+                    sent_at = loop.time()
+                await self._pause()
+        finally:
+            self.open -= 1
+
+    async def _pause(self) -> None:
+        """In slices, because the end is a flag that the thread of signals sets."""
+        until = asyncio.get_running_loop().time() + self._every_s
+        while not self._ending() and (left := until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(min(left, SLICE_S))

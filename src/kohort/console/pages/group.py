@@ -1,0 +1,265 @@
+"""One group, in four tabs: partitions with lag and owners, members, rebalances, settings.
+
+The stories of rebalances come from the journal of kohort's coordinator. Other clusters have none, and the tab says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kohort.cli.groups.explain import OFTEN, WORTH_NAMING_MS
+from kohort.cli.groups.standings import Offender, offenders
+from kohort.cli.groups.timeline import REBALANCING, happened, status_lines, story_lines
+from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain
+from kohort.client.admin.configs import ConfigSource
+from kohort.client.admin.groups import GroupMember
+from kohort.console.live import Cell, Live
+from kohort.console.paging import Order, Page, ordered, page_of, wanted_order, wanted_page, wanted_search
+from kohort.console.reading.end_times import EndTimes
+from kohort.console.reading.questions import GroupNow, PartitionRow, group_now, group_settings, partition_rows
+from kohort.console.reading.snapshot import GroupRow
+from kohort.console.shared import Console, console_of, head_cells, key_of
+from kohort.console.words import Chip, about, count, outcome_chip, state_chip
+
+TABS = {"partitions": "Partitions", "members": "Members", "rebalances": "Rebalances", "settings": "Settings"}
+STORIES = 200
+"""The newest stories that the list of rebalances has."""
+LONGEST_PARTITIONS = 200
+"""Characters of a member's partitions in the list."""
+WORST = 5
+
+PARTITION_COLUMNS: dict[str, Callable[[PartitionRow], Any]] = {
+    "partition": lambda row: (row.topic, row.partition),
+    "committed": lambda row: row.committed,
+    "end": lambda row: row.end,
+    "lag": lambda row: row.lag,
+    "owner": lambda row: row.owner.client_id if row.owner else None,
+}
+MEMBER_COLUMNS: dict[str, Callable[[GroupMember], Any]] = {
+    "member": lambda member: member.client_id,
+    "host": lambda member: member.host,
+    "instance": lambda member: member.group_instance_id,
+    "partitions": lambda member: sum(map(len, member.assigned.values())),
+}
+PARTITION_ORDER, MEMBER_ORDER = Order("lag", True), Order("member", False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """A row of the list of rebalances."""
+
+    number: int
+    started_ms: int
+    headline: str
+    outcome: Chip
+    took_ms: int | None
+    details: tuple[str, ...]
+    is_rebalance: bool
+
+
+async def group(request: Request) -> Response:
+    console, query = console_of(request), request.query_params
+    group_id, tab = query.get("id", ""), wanted_tab(query)
+    now = await state_of(console, group_id, STORIES if tab == "rebalances" else 0)
+    listed = console.refresher.look().groups.get(group_id)
+    if not now.exists and listed is None:
+        past = now if tab == "rebalances" else await state_of(console, group_id, STORIES)
+        if not past.stories:
+            raise HTTPException(404, f"group {group_id} does not exist")
+    return console.page(
+        request,
+        "group.html",
+        title=group_id,
+        group_id=group_id,
+        now=now,
+        tab=tab,
+        tabs=TABS,
+        **awaited(now),
+        live="/live/group",
+        **await VIEWS[tab](console, now, listed, query),
+    )
+
+
+async def live(request: Request) -> Response:
+    console, query = console_of(request), request.query_params
+    group_id, tab = query.get("id", ""), wanted_tab(query)
+
+    async def read() -> Live:
+        now = await state_of(console, group_id, 1 if tab == "rebalances" else 0)
+        snapshot = console.refresher.look()
+        values = await VIEWS[tab](console, now, snapshot.groups.get(group_id), query)
+        region = console.render("awaited.html", **awaited(now))
+        return Live({"": {**head_cells(snapshot), **values["facts"]}, **values.get("cells", {})}, {"awaited": region})
+
+    return await console.streams.response(request, read)
+
+
+async def state_of(console: Console, group_id: str, stories: int) -> GroupNow:
+    return await console.answers.get(
+        ("group", group_id, stories), partial(group_now, group_id=group_id, stories=stories)
+    )
+
+
+def wanted_tab(query: QueryParams) -> str:
+    tab = query.get("tab", "")
+    return tab if tab in TABS else "partitions"
+
+
+def facts(now: GroupNow, listed: GroupRow | None, lag: int | None) -> dict[str, Cell]:
+    """The cells in the head of the page. The age of the lag is that of the list of groups."""
+    group = now.group
+    return {
+        "state": state_chip(group.state),
+        "members": count(len(group.members)),
+        "assignor": plain(group.protocol),
+        "lag": count(lag),
+        "time": about(listed.age_ms if listed else None),
+        "generation": count((now.status or {}).get("generation")),
+    }
+
+
+def awaited(now: GroupNow) -> dict[str, Any]:
+    """Whom the group waits for, while it rebalances, and the number of the running story."""
+    status, lines = now.status, []
+    if status is not None and (status["phase"] in REBALANCING or status.get("held_partitions")):
+        lines = [line.text for line in status_lines(status, Names(status.get("members", ())))]
+    running = (now.rebalance or {}).get("number")
+    return {"awaited": lines, "running": running, "running_in": now.group.group_id}
+
+
+# -- tabs
+
+
+async def partitions_tab(
+    console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams
+) -> dict[str, Any]:
+    rows: Sequence[PartitionRow] = await console.answers.get(
+        ("partitions", now.group.group_id), partial(partition_rows, group=now.group)
+    )
+    lags = [row.lag for row in rows if row.lag is not None]
+    order, search = wanted_order(query, PARTITION_COLUMNS, PARTITION_ORDER), wanted_search(query).lower()
+    chosen = [row for row in rows if search in row.topic.lower()]
+    page = page_of(
+        ordered(chosen, PARTITION_COLUMNS[order.column], order.down, lambda row: f"{row.topic} {row.partition:09}"),
+        wanted_page(query),
+    )
+    names = Names(map(as_document, now.group.members))
+    return {
+        "facts": facts(now, listed, sum(lags) if lags else None),
+        "page": page,
+        "order": order,
+        "cells": {partition_key(row): partition_cells(row, names, console.refresher.times) for row in page.rows},
+        "partition_key": partition_key,
+        "without_offset": sum(row.committed is None and bool(row.end) for row in rows),
+    }
+
+
+def partition_key(row: PartitionRow) -> str:
+    return f"{key_of(row.topic)}/{row.partition}"
+
+
+def partition_cells(row: PartitionRow, names: Names, times: EndTimes) -> dict[str, Cell]:
+    owner = names.with_host(as_document(row.owner)) if row.owner else row.reader
+    age = None
+    if row.committed is not None and row.end is not None:
+        age = times.age_ms((row.topic, row.partition), row.committed, row.end, int(time.time() * 1000))
+    return {
+        "committed": count(row.committed),
+        "end": count(row.end),
+        "lag": count(row.lag),
+        "time": about(age),
+        "owner": plain(owner),
+    }
+
+
+async def members_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
+    order, search = wanted_order(query, MEMBER_COLUMNS, MEMBER_ORDER), wanted_search(query).lower()
+    chosen = [
+        member
+        for member in now.group.members
+        if search in f"{member.client_id}\n{member.host}\n{member.group_instance_id or ''}\n{member.member_id}".lower()
+    ]
+    page: Page[GroupMember] = page_of(
+        ordered(chosen, MEMBER_COLUMNS[order.column], order.down, lambda member: member.member_id), wanted_page(query)
+    )
+    return {
+        "facts": facts(now, listed, listed.lag if listed else None),
+        "page": page,
+        "order": order,
+        "cells": {key_of(member.member_id): member_cells(member) for member in page.rows},
+    }
+
+
+def member_cells(member: GroupMember) -> dict[str, Cell]:
+    shown = plain(partitions(member.assigned))
+    if len(shown) > LONGEST_PARTITIONS:
+        shown = f"{shown[: LONGEST_PARTITIONS - 2]} …"
+    return {"partitions": count(sum(map(len, member.assigned.values()))), "assigned": shown}
+
+
+async def rebalances_tab(
+    console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams
+) -> dict[str, Any]:
+    names = Names([*people_of(now.stories), *map(as_document, now.group.members)])
+    rows = [rebalance_of(story, names) for story in reversed(now.stories)]
+    newest = now.stories[-1]["number"] if now.stories else 0
+    return {
+        "facts": {**facts(now, listed, listed.lag if listed else None), "newest": str(newest)},
+        "page": page_of(rows, wanted_page(query)),
+        "offenders": worst(now.stories),
+    }
+
+
+def rebalance_of(story: Document, names: Names) -> Rebalance:
+    outcome = story.get("outcome", "")
+    lines = [line.text for line in story_lines(story, names)[1:] if line.depth == 4]
+    return Rebalance(
+        story["number"],
+        story["started_ms"],
+        happened(story.get("cause", {}), names, consumers=story.get("group_type") == "consumer"),
+        outcome_chip(outcome),
+        story.get("took_ms"),
+        tuple(lines),
+        outcome != "noted",
+    )
+
+
+def worst(stories: Sequence[Document]) -> list[Offender]:
+    """The clients that cost the others most; empty if none is worth naming."""
+    found = [
+        who
+        for who in offenders(stories)
+        if who.waited_ms >= WORTH_NAMING_MS or who.expired or who.removed or who.caused >= OFTEN
+    ]
+    return found[:WORST]
+
+
+async def settings_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
+    group_id = now.group.group_id
+    settings = await console.answers.get(("settings", group_id), partial(group_settings, group_id=group_id))
+    return {"facts": facts(now, listed, listed.lag if listed else None), "settings": settings, "sources": SOURCES}
+
+
+SOURCES = {
+    ConfigSource.GROUP_CONFIG: "this group",
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers",
+    ConfigSource.STATIC_BROKER_CONFIG: "broker's file",
+    ConfigSource.DEFAULT_CONFIG: "default",
+}
+VIEWS = {
+    "partitions": partitions_tab,
+    "members": members_tab,
+    "rebalances": rebalances_tab,
+    "settings": settings_tab,
+}
+ROUTES = {"/group": group, "/live/group": live}

@@ -1,0 +1,96 @@
+"""Requests about one group, each for one page: its members and stories, its offsets, its settings."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from kohort.cli.groups.wording import Document
+from kohort.client.admin.commit_metadata import group_reader_of
+from kohort.client.admin.configs import ConfigEntry
+from kohort.client.admin.explanations import NoJournal
+from kohort.client.admin.groups import DEAD, GroupDescription, GroupMember
+from kohort.client.admin.survey import Surveyor
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError, UnsupportedVersion
+from kohort.wire.embedded import CONSUMER_PROTOCOL
+from kohort.wire.errors import ErrorCode
+
+NO_SUCH_SETTINGS = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNow:
+    """A group, and what the journal of its coordinator knows of it."""
+
+    group: GroupDescription
+    now_ms: int
+    """By the coordinator's clock; without a journal, by this machine's."""
+    status: Document | None = None
+    rebalance: Document | None = None
+    stories: tuple[Document, ...] = ()
+    no_journal: str = ""
+    """Why there are no stories; empty if the coordinator keeps a journal."""
+
+    @property
+    def exists(self) -> bool:
+        return self.group.state != DEAD
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    owner: GroupMember | None
+    reader: str = ""
+    """Without an owner: who says in the offset's metadata that it reads the partition."""
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else max(self.end - self.committed, 0)
+
+
+def group_now(cluster: Cluster, group_id: str, stories: int) -> GroupNow:
+    try:
+        found = cluster.explain_group(group_id, last=stories)
+    except NoJournal as error:
+        group = cluster.describe_groups([group_id])[group_id]
+        return GroupNow(group, int(time.time() * 1000), no_journal=error.message)
+    return GroupNow(found.group, found.now_ms, found.status, found.rebalance, found.stories)
+
+
+def partition_rows(cluster: Cluster, group: GroupDescription) -> list[PartitionRow]:
+    """Each partition with a committed offset or an owner, in order."""
+    committed = cluster.committed(group.group_id) if group.protocol_type in ("", CONSUMER_PROTOCOL) else {}
+    owners = {
+        (topic, partition): member
+        for member in group.members
+        for topic, partitions in member.assigned.items()
+        for partition in partitions
+    }
+    places = sorted({*committed, *owners})
+    ends = Surveyor(cluster).offsets(places)
+    rows = []
+    for place in places:
+        offset, owner = committed.get(place), owners.get(place)
+        reader = None if owner is not None or offset is None else group_reader_of(offset.metadata)
+        rows.append(
+            PartitionRow(
+                *place, None if offset is None else offset.offset, ends.get(place), owner, str(reader) if reader else ""
+            )
+        )
+    return rows
+
+
+def group_settings(cluster: Cluster, group_id: str) -> tuple[ConfigEntry, ...] | None:
+    """None if the cluster's groups have no settings."""
+    try:
+        return cluster.group_configs([group_id]).get(group_id, ())
+    except UnsupportedVersion:
+        return None
+    except ServerError as error:
+        if error.code in NO_SUCH_SETTINGS:
+            return None
+        raise

@@ -1,0 +1,5 @@
+"""The picture of one rebalance.
+
+lanes    a story as lanes of members over time
+drawing  lanes as SVG
+"""

@@ -1,0 +1,104 @@
+"""What all pages share: the snapshot, the answers, the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from kohort.cli.groups.wording import duration, instant, plain
+from kohort.console.live import Cell, Streams
+from kohort.console.reading.answers import Answers
+from kohort.console.reading.refresher import Refresher
+from kohort.console.reading.snapshot import Snapshot
+from kohort.console.words import count, utc
+
+HERE = Path(__file__).parent
+THEMES = ("light", "dark")
+THEME_COOKIE = "kohort-theme"
+
+
+@dataclass(slots=True)
+class Console:
+    """What all pages share."""
+
+    bootstrap: str
+    refresher: Refresher
+    answers: Answers
+    streams: Streams
+    templates: Environment
+    versions: Mapping[str, str]
+    """By static file: a part of its hash, which is in its address."""
+
+    def render(self, template: str, **values: Any) -> Markup:
+        """A part of a page, as HTML."""
+        return Markup(self.templates.get_template(template).render(**values))
+
+    def page(self, request: Request, template: str, status: int = 200, /, **values: Any) -> Response:
+        snapshot = self.refresher.look()
+        theme = request.cookies.get(THEME_COOKIE, "")
+        html = self.templates.get_template(template).render(
+            snapshot=snapshot,
+            base=head_cells(snapshot),
+            bootstrap=self.bootstrap,
+            theme=theme if theme in THEMES else "",
+            versions=self.versions,
+            query=dict(request.query_params),
+            path=request.url.path,
+            **{"live": "", **values},
+        )
+        return HTMLResponse(html, status)
+
+
+def console_of(request: Request) -> Console:
+    return cast(Console, request.app.state.console)
+
+
+def head_cells(snapshot: Snapshot) -> dict[str, Cell]:
+    """When the snapshot was read, in the head of every page, and what is wrong."""
+    if snapshot.failure:
+        when = "yet" if snapshot.taken_ms is None else f"since {instant(snapshot.taken_ms)}"
+        failure = f"The cluster could not be read {when}: {plain(snapshot.failure)}"
+        return {"read": "not connected", "failure": failure}
+    if snapshot.taken_ms is None:
+        total = len(snapshot.groups)
+        return {"read": f"reading: {snapshot.described:,} of {total:,} groups" if total else "reading", "failure": ""}
+    return {"read": f"read {instant(snapshot.taken_ms)[11:]}", "failure": ""}
+
+
+def environment() -> Environment:
+    """Escapes all that templates print, and replaces control characters, which could turn text around."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    made.filters.update(count=count, duration=duration, instant=instant, utc=utc, key=key_of)
+    made.globals["address"] = address
+    made.globals["parts"] = made.get_template("parts.html").module
+    return made
+
+
+def _printable(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def key_of(name: str) -> str:
+    """A name as the key of a row: ASCII, so that a page and its stream have the same."""
+    return quote(name, safe="")
+
+
+def address(path: str, query: Mapping[str, Any] | None = None, /, **changes: Any) -> str:
+    """A path with a query; a change to None removes a parameter."""
+    merged = {name: value for name, value in {**(query or {}), **changes}.items() if value not in (None, "")}
+    return f"{path}?{urlencode(merged)}" if merged else path

@@ -1,0 +1,141 @@
+// Live cells, the pause button, the colour scheme. Pages work without this script.
+
+const SAID_EVERY_MS = 5000; // screen readers hear of changes at most this often
+const POLL_EVERY_MS = 5000; // where the console has no stream to give
+const KINDS = ["ok", "idle", "busy", "gone"];
+
+const rows = new Map();
+let changed = 0;
+let saidAt = 0;
+
+function collect() {
+  rows.clear();
+  rows.set("", new Map());
+  for (const element of document.querySelectorAll("[data-cell]")) {
+    const key = element.closest("[data-row]")?.dataset.row ?? "";
+    if (!rows.has(key)) rows.set(key, new Map());
+    rows.get(key).set(element.dataset.cell, element);
+  }
+}
+
+function chip(cell) {
+  const made = document.createElement("span");
+  made.className = `chip ${KINDS.includes(cell[1]) ? cell[1] : "idle"}`;
+  made.textContent = cell[0];
+  return made;
+}
+
+function show(element, cell) {
+  if (element.dataset.cell === "newest") {
+    const newer = document.getElementById("newer");
+    if (newer && element.textContent !== cell) newer.hidden = false;
+    return;
+  }
+  const text = Array.isArray(cell) ? cell[0] : cell;
+  if (element.textContent === text) return;
+  element.replaceChildren(Array.isArray(cell) ? chip(cell) : text);
+  if (element.closest("[data-row]") && element.dataset.cell !== "time") {
+    changed += 1;
+    element.classList.remove("changed");
+    requestAnimationFrame(() => element.classList.add("changed"));
+  }
+}
+
+function apply(difference) {
+  for (const [key, cells] of Object.entries(difference.rows ?? {})) {
+    const known = rows.get(key);
+    for (const [name, cell] of Object.entries(cells)) {
+      const element = known?.get(name);
+      if (element) show(element, cell);
+    }
+  }
+  for (const region of document.querySelectorAll("[data-region]")) {
+    const html = difference.regions?.[region.dataset.region];
+    // The server has escaped all names in it, and the page's policy runs no script of it.
+    if (html !== undefined && !region.contains(document.activeElement)) region.innerHTML = html;
+  }
+  say();
+}
+
+function say() {
+  const now = Date.now();
+  if (!changed || now - saidAt < SAID_EVERY_MS) return;
+  document.getElementById("said").textContent = changed === 1 ? "1 value has changed" : `${changed} values have changed`;
+  changed = 0;
+  saidAt = now;
+}
+
+const address = document.body.dataset.live;
+const pause = document.getElementById("pause");
+let stream = null;
+let polling = 0;
+
+function isPaused() {
+  return pause.getAttribute("aria-pressed") === "true";
+}
+
+function stop() {
+  stream?.close();
+  stream = null;
+  clearInterval(polling);
+  polling = 0;
+}
+
+async function poll() {
+  try {
+    const answer = await fetch(address, { headers: { accept: "application/json" } });
+    if (answer.ok) apply(await answer.json());
+  } catch {
+    // the next one may reach the console again
+  }
+}
+
+function start() {
+  stop();
+  if (!address || isPaused() || document.hidden) return;
+  const opened = new EventSource(address);
+  stream = opened;
+  opened.onmessage = (event) => apply(JSON.parse(event.data));
+  opened.onerror = () => {
+    // A browser tries again by itself, but not after a refusal.
+    if (opened.readyState === EventSource.CLOSED && stream === opened) {
+      stop();
+      polling = setInterval(poll, POLL_EVERY_MS);
+    }
+  };
+}
+
+if (address) {
+  collect();
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    const paused = !isPaused();
+    pause.setAttribute("aria-pressed", String(paused));
+    start();
+  });
+  document.addEventListener("visibilitychange", start);
+  window.addEventListener("pagehide", stop);
+  window.addEventListener("pageshow", start);
+}
+
+const theme = document.getElementById("theme");
+const root = document.documentElement;
+
+function isDark() {
+  const chosen = root.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function label() {
+  theme.textContent = isDark() ? "Light" : "Dark";
+  theme.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+}
+
+theme.hidden = false;
+label();
+theme.addEventListener("click", () => {
+  const chosen = isDark() ? "light" : "dark";
+  root.dataset.theme = chosen;
+  document.cookie = `kohort-theme=${chosen}; path=/; max-age=31536000; samesite=strict`;
+  label();
+});

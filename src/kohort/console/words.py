@@ -1,0 +1,65 @@
+"""States, numbers and instants as pages show them."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from kohort.cli.groups.wording import duration, plain
+
+NOTHING = "–"
+
+
+class Chip(NamedTuple):
+    """A state: a shape and a word, never a colour alone. `kind` is a class of the style sheet."""
+
+    label: str
+    kind: str
+
+
+STATES = {
+    "Stable": Chip("Stable", "ok"),
+    "Empty": Chip("Empty", "idle"),
+    "PreparingRebalance": Chip("Preparing rebalance", "busy"),
+    "CompletingRebalance": Chip("Completing rebalance", "busy"),
+    "Assigning": Chip("Assigning", "busy"),
+    "Reconciling": Chip("Reconciling", "busy"),
+    "Dead": Chip("Dead", "gone"),
+    "NotReady": Chip("Not ready", "busy"),
+}
+UNKNOWN = Chip("unknown", "idle")
+OUTCOMES = {
+    "Stable": Chip("Stable", "ok"),
+    "Empty": Chip("Empty", "idle"),
+    "superseded": Chip("overtaken", "busy"),
+    "interrupted": Chip("interrupted", "gone"),
+    "noted": Chip("no rebalance", "idle"),
+    "": Chip("running", "busy"),
+}
+
+
+def state_chip(state: str) -> Chip:
+    return STATES.get(state) or (Chip(plain(state), "idle") if state else UNKNOWN)
+
+
+def outcome_chip(outcome: str) -> Chip:
+    return OUTCOMES.get(outcome) or Chip(plain(outcome), "idle")
+
+
+def count(number: int | None) -> str:
+    """`1,234`; a dash if it is unknown."""
+    return NOTHING if number is None else f"{number:,}"
+
+
+def about(age_ms: int | None) -> str:
+    """An estimated age: `≈ 12 s`, `≈ 3 min 20 s`; `0 s` is no estimate, as there is no lag."""
+    if age_ms is None:
+        return NOTHING
+    if age_ms == 0:
+        return "0 s"
+    return f"≈ {max(round(age_ms / 1000), 1)} s" if age_ms < 59_500 else f"≈ {duration(age_ms)}"
+
+
+def utc(milliseconds: int) -> str:
+    """For the `datetime` of a time element."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(milliseconds / 1000))

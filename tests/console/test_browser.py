@@ -1,0 +1,121 @@
+"""The console in Chromium: no errors, nothing from elsewhere, live cells, keyboard, phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from browser import Browser
+from group_member import GroupMember
+from served import ServedConsole
+
+from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
+
+pytestmark = pytest.mark.browser
+
+GROUP = "billing<script>window.hacked = 1</script>"
+CLIENT = "worker'\"><img src=x onerror='window.hacked = 2'>"
+
+
+@pytest.fixture(scope="module")
+def cluster(server: KohortServer) -> Iterator[Cluster]:
+    server.create_topic("orders", 3)
+    server.produce("orders", *["x"] * 9, partition=0)
+    with Cluster(server.bootstrap_servers) as cluster:
+        cluster.commit(GROUP, {("orders", 0): 2})
+        member = GroupMember(server.bootstrap_servers, GROUP, {"orders": (0, 1)}, CLIENT)
+        yield cluster
+        member.leave()
+
+
+@pytest.fixture(scope="module")
+def console(server: KohortServer, cluster: Cluster) -> Iterator[ServedConsole]:
+    with ServedConsole(server.bootstrap_servers) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    made = Browser()
+    yield made
+    made.close()
+
+
+def paths() -> list[str]:
+    tabs = [
+        f"/group?{urlencode({'id': GROUP, 'tab': tab})}" for tab in ("partitions", "members", "rebalances", "settings")
+    ]
+    one = f"/rebalance?{urlencode({'group': GROUP, 'number': 1})}"
+    return ["/", *tabs, one, "/topics", "/topic?name=orders", "/nodes", "/nothing"]
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("path", paths())
+def test_every_screen(browser: Browser, console: ServedConsole, path: str, width: int) -> None:
+    browser.errors.clear()
+    browser.loaded.clear()
+    browser.screen(width)
+    browser.open(console.url + path)
+    assert browser.evaluate("document.querySelector('h1').textContent.length") > 0
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width, "the page scrolls to the side"
+    assert browser.evaluate("window.hacked") is None
+    assert browser.evaluate("document.querySelectorAll('main script, main img').length") == 0
+    assert all(url.startswith(console.url) for url in browser.loaded), browser.loaded
+    expected = ["status of 404"] if path == "/nothing" else []
+    assert len(browser.errors) == len(expected), browser.errors
+    assert all(part in error for part, error in zip(expected, browser.errors, strict=True))
+
+
+LAG = "document.querySelector('tbody [data-cell=lag]').textContent"
+
+
+def test_cells_change_while_the_page_is_open(
+    browser: Browser, console: ServedConsole, cluster: Cluster, server: KohortServer
+) -> None:
+    cluster.commit("live", {("orders", 0): 0})
+    browser.screen(1400)
+    console.wait_for_groups(lambda groups: "live" in groups and groups["live"].lag is not None)
+    browser.open(f"{console.url}/?q=live")
+    lag = int(browser.wait(LAG))
+    server.produce("orders", "more", partition=0)
+    browser.wait(LAG, lambda text: text == str(lag + 1))
+    browser.evaluate("document.getElementById('pause').click()")
+    assert browser.evaluate("document.getElementById('pause').getAttribute('aria-pressed')") == "true"
+    server.produce("orders", "more", partition=0)
+    other = Browser()
+    other.open(f"{console.url}/?q=live")
+    other.wait(LAG, lambda text: text == str(lag + 2))
+    other.close()
+    assert browser.evaluate(LAG) == str(lag + 1)
+    browser.evaluate("document.getElementById('pause').click()")
+    browser.wait(LAG, lambda text: text == str(lag + 2))
+
+
+def test_the_colour_scheme_is_the_systems_until_it_is_chosen(browser: Browser, console: ServedConsole) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    browser.screen(1400, scheme="dark")
+    browser.open(f"{console.url}/nodes")
+    dark = browser.evaluate(ground)
+    browser.evaluate("document.getElementById('theme').click()")
+    light = browser.evaluate(ground)
+    assert light != dark
+    browser.open(f"{console.url}/topics")
+    assert browser.evaluate(ground) == light
+    assert browser.evaluate("document.documentElement.dataset.theme") == "light"
+    browser.evaluate("document.cookie = 'kohort-theme=; path=/; max-age=0'")
+    browser.open(f"{console.url}/topics")
+    assert browser.evaluate(ground) == dark
+
+
+def test_the_keyboard(browser: Browser, console: ServedConsole) -> None:
+    browser.screen(1400)
+    browser.open(console.url)
+    browser.press("Tab", 9)
+    assert browser.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    for _ in range(2):
+        browser.press("Tab", 9)
+    assert browser.evaluate("document.activeElement.textContent") == "Groups"

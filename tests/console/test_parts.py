@@ -1,0 +1,365 @@
+"""Parts that need no server: paging, the guard, the address, live differences, shared answers, batches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+
+from kohort.client.admin.groups import Committed
+from kohort.client.errors import KafkaError, TimedOut
+from kohort.console import live
+from kohort.console.guard import HEADERS, Guard, host_of
+from kohort.console.listening import is_loopback, parse
+from kohort.console.live import Live, Streams, difference
+from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
+from kohort.console.reading.answers import Answers
+from kohort.console.reading.batches import batches_of, in_batches, read_batch, weight_of, with_lags
+from kohort.console.reading.end_times import MOST_POINTS, EndTimes, time_of, with_point
+from kohort.console.reading.snapshot import GroupRow
+from kohort.console.words import about
+
+# -- paging
+
+
+def test_pages() -> None:
+    rows = list(range(120))
+    page = page_of(rows, 3)
+    assert (page.rows[0], page.rows[-1], page.first, page.last, page.pages, page.total) == (100, 119, 101, 120, 3, 120)
+    assert page_of(rows, 0).number == 1
+    assert page_of(rows, 9).number == 3
+    assert (page_of([], 5).number, page_of([], 5).first, page_of([], 5).last) == (1, 0, 0)
+
+
+def test_what_is_wanted_of_a_list() -> None:
+    assert [wanted_page(QueryParams(f"page={text}")) for text in ("7", "", "-1", "x", "9" * 20, "²")] == [
+        7,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]
+    default = Order("lag", True)
+    assert wanted_order(QueryParams("sort=-group"), {"group": 0}, default) == Order("group", True)
+    assert wanted_order(QueryParams("sort=group"), {"group": 0}, default) == Order("group", False)
+    assert wanted_order(QueryParams("sort=other"), {"group": 0}, default) == default
+
+
+def test_unknown_values_come_last_and_equal_ones_by_name() -> None:
+    rows = [("b", 1), ("a", 1), ("c", None), ("d", 2)]
+    assert [name for name, _ in ordered(rows, lambda row: row[1], True, lambda row: row[0])] == ["d", "a", "b", "c"]
+    assert [name for name, _ in ordered(rows, lambda row: row[1], False, lambda row: row[0])] == ["a", "b", "d", "c"]
+
+
+# -- the guard
+
+
+@pytest.fixture(scope="module")
+def guarded() -> TestClient:
+    return TestClient(Guard(PlainTextResponse("inside"), frozenset({"Console.example"})), base_url="http://localhost:1")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:9", "LOCALHOST:9", "127.0.0.1:8090", "[::1]:8090", "[::1]", "console.example"]
+)
+def test_hosts_that_are_served(guarded: TestClient, host: str) -> None:
+    answer = guarded.get("/", headers={"host": host})
+    assert (answer.status_code, answer.text) == (200, "inside")
+
+
+@pytest.mark.parametrize(
+    "host", ["attacker.example", "attacker.example:8090", "127.0.0.1.attacker.example", "", "[::2]"]
+)
+def test_hosts_that_are_not(guarded: TestClient, host: str) -> None:
+    answer = guarded.get("/", headers={"host": host})
+    assert answer.status_code == 421
+    assert "inside" not in answer.text
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_methods_that_are_not_served(guarded: TestClient, method: str) -> None:
+    answer = guarded.request(method, "/")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_headers(guarded: TestClient) -> None:
+    answer = guarded.head("/")
+    assert answer.headers["cache-control"] == "no-store"
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert "default-src 'none'" in policy
+    assert not [part for part in policy if "unsafe" in part or "http" in part or "*" in part]
+
+
+def test_the_host_of_a_header() -> None:
+    assert host_of("[FE80::1]:80") == "fe80::1"
+
+
+# -- the address
+
+
+@pytest.mark.parametrize(
+    ("listen", "found"),
+    [
+        ("127.0.0.1:8090", ("127.0.0.1", 8090)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:80", ("::1", 80)),
+        ("127.9.9.9:1", ("127.9.9.9", 1)),
+    ],
+)
+def test_addresses_of_loopback(listen: str, found: tuple[str, int]) -> None:
+    assert parse(listen) == found
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:8090", "[::]:8090", "192.168.1.7:80", "example.com:80", "127.0.0.1.com:80"]
+)
+def test_addresses_that_others_reach(listen: str) -> None:
+    with pytest.raises(ValueError, match="no login yet"):
+        parse(listen)
+
+
+@pytest.mark.parametrize("listen", ["", "8090", ":8090", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
+def test_what_is_no_address(listen: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse(listen)
+
+
+def test_loopback() -> None:
+    assert not is_loopback("localhost.example")
+
+
+# -- live
+
+
+def test_differences() -> None:
+    before = Live({"a": {"lag": "1", "state": ("Stable", "ok")}, "b": {"lag": "2"}}, {"chart": "<svg>"})
+    after = Live({"a": {"lag": "3", "state": ("Stable", "ok")}, "c": {"lag": "4"}}, {"chart": "<svg>"})
+    assert difference(before, after) == {"rows": {"a": {"lag": "3"}, "c": {"lag": "4"}}}
+    assert difference(after, after) == {}
+    assert difference(Live(), Live(regions={"chart": "x"})) == {"regions": {"chart": "x"}}
+
+
+async def test_a_stream_sends_what_changes_and_ends_with_the_console() -> None:
+    ended = threading.Event()
+    states = iter(["1", "1", "2", "failure", "gone", "2"])
+
+    async def read() -> Live:
+        state = next(states, None)
+        if state is None:
+            ended.set()
+            return Live()
+        if state == "failure":
+            raise TimedOut("the cluster does not answer")
+        if state == "gone":
+            raise HTTPException(404, "the journal has no rebalance 7")
+        return Live({"": {"lag": state}})
+
+    streams = Streams(ended.is_set, every_s=0)
+    sent = []
+    async for event in streams.events(read):
+        assert streams.open == 1
+        sent.append(event)
+    assert streams.open == 0
+    assert [json.loads(event.removeprefix("data: ")) for event in sent] == [
+        {"rows": {"": {"lag": "1"}}},
+        {"rows": {"": {"lag": "2"}}},
+    ]
+    assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in sent)
+
+
+async def test_a_stream_without_changes_says_that_it_is_there() -> None:
+    async def read() -> Live:
+        return Live()
+
+    events = Streams(lambda: False, every_s=0, still_here_s=0).events(read)
+    assert await anext(events) == ": still here\n\n"
+    await events.aclose()
+
+
+class Asked:
+    def __init__(self, accept: str) -> None:
+        self.headers = {"accept": accept}
+
+
+async def test_too_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read() -> Live:
+        return Live({"": {"lag": "1"}})
+
+    streams = Streams(lambda: False)
+    monkeypatch.setattr(live, "MOST_STREAMS", 1)
+    stream: Any = Asked("text/event-stream")
+    assert (await streams.response(stream, read)).status_code == 200
+    streams.open = 1
+    assert (await streams.response(stream, read)).status_code == 503
+    poll: Any = Asked("application/json")
+    assert json.loads((await streams.response(poll, read)).body) == {"rows": {"": {"lag": "1"}}}
+
+
+# -- answers
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Client:
+    """Stands for a cluster: the answers count the questions."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Client.made += 1
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_question_is_asked_once_for_all_and_again_later() -> None:
+    clock, asked = Clock(), []
+    answers = Answers(Client, clock)  # type: ignore[arg-type]
+
+    def ask(_: Any) -> int:
+        asked.append(None)
+        return len(asked)
+
+    assert await asyncio.gather(*(answers.get("key", ask) for _ in range(5))) == [1] * 5
+    assert await answers.get("other", ask) == 2
+    clock.now = 0.9
+    assert await answers.get("key", ask) == 1
+    clock.now = 1.1
+    assert await answers.get("key", ask) == 3
+    clock.now = 40
+    await answers.get("other", ask)
+    assert list(answers._known) == ["other"], "old answers are not kept"
+    answers.close()
+
+
+async def test_a_slow_answer_is_given_again_while_the_next_is_awaited() -> None:
+    clock, may_answer = Clock(), threading.Event()
+    answers = Answers(Client, clock)  # type: ignore[arg-type]
+
+    def slow(_: Any) -> str:
+        clock.now += 0.5
+        return "first"
+
+    def slower(_: Any) -> str:
+        assert may_answer.wait(60)
+        return "second"
+
+    assert await answers.get("key", slow) == "first"
+    clock.now += 2.4
+    assert await answers.get("key", slower) == "first", "still fresh: it took half a second"
+    clock.now += 0.2
+    assert await answers.get("key", slower) == "first"
+    assert await answers.get("key", slower) == "first"
+    may_answer.set()
+    while (found := await answers.get("key", slower)) == "first":
+        await asyncio.sleep(0.001)
+    assert found == "second"
+
+
+async def test_a_failure_is_for_those_who_wait() -> None:
+    clock = Clock()
+    answers = Answers(Client, clock)  # type: ignore[arg-type]
+
+    def fail(_: Any) -> int:
+        raise KafkaError(None, "no")
+
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="no"):
+            await answers.get("key", fail)
+        clock.now += 2
+    assert await answers.get("key", lambda _: 1) == 1
+
+
+# -- batches
+
+
+def test_batches_have_two_limits() -> None:
+    assert list(in_batches([1, 1, 1, 1, 1], lambda one: one, 2, 100)) == [[1, 1], [1, 1], [1]]
+    assert list(in_batches([3, 3, 9, 1, 1], lambda one: one, 100, 6)) == [[3, 3], [9], [1, 1]]
+    assert list(in_batches([], lambda one: one, 2, 2)) == []
+
+
+def test_a_group_weighs_what_its_answers_have() -> None:
+    row = GroupRow("g", "Stable", "classic", "consumer", 1)
+    assert weight_of(row) == 50
+    assert weight_of(GroupRow("g", "Stable", "classic", "consumer", 1, members=10_000, partitions=7)) == 10_000
+
+
+def test_share_groups_are_not_described() -> None:
+    rows = [GroupRow("a", "Stable", "share", "share", 1), GroupRow("b", "Stable", "classic", "consumer", 1)]
+    assert [[row.group_id for row in batch] for batch in batches_of(rows)] == [["b"]]
+
+
+def test_a_batch_that_fails_is_unknown() -> None:
+    class Failing:
+        def survey(self, _: Any) -> Any:
+            raise TimedOut("broker 2 does not answer")
+
+    row = GroupRow("g", "Stable", "classic", "consumer", 2, members=3, partitions=1, lag=5, lags={"t": 5})
+    failing: Any = Failing()
+    [read] = read_batch(failing, EndTimes(), [row])
+    assert (read.state, read.members, read.lag, read.problem) == ("Stable", None, None, "broker 2 does not answer")
+
+
+def test_the_lag_of_a_group() -> None:
+    row = GroupRow("g", "Stable", "classic", "consumer", 1)
+    offsets = {("t", 0): 5, ("t", 1): 9, ("t", 2): 1, ("gone", 0): 7}
+    committed = {place: Committed(offset) for place, offset in offsets.items()}
+    known = with_lags(row, committed, {("t", 0): 8, ("t", 1): 4})
+    assert (known.partitions, known.lags, known.lag) == (4, {"t": 3, "gone": None}, 3)
+    assert with_lags(row, {}, {}).lag is None
+
+
+# -- lag in time
+
+
+def test_an_age_is_on_the_line_between_points() -> None:
+    times, place = EndTimes(), ("orders", 0)
+    assert times.age_ms(place, 5, 5, 0) == 0
+    assert times.age_ms(place, 4, 5, 0) is None
+    for now_ms, end in ((0, 100), (20_000, 300), (40_000, 300), (60_000, 400)):
+        times.note(now_ms, {place: end})
+    assert times.age_ms(place, 400, 400, 60_000) == 0
+    assert times.age_ms(place, 200, 400, 60_000) == 50_000
+    assert times.age_ms(place, 350, 400, 60_000) == 10_000
+    assert times.age_ms(place, 300, 400, 60_000) == 20_000, "written after the log had stood still"
+    assert times.age_ms(place, 0, 400, 60_000) == 80_000, "before the first point: the mean rate"
+    assert times.age_ms(place, 410, 420, 60_000) is None, "after the last point"
+    assert times.age_ms(("orders", 1), 0, 9, 60_000) is None
+
+
+def test_points_are_few() -> None:
+    points = with_point((), 0, 7)
+    for now_ms in range(1_000, 100_000, 1_000):
+        points = with_point(points, now_ms, 7)
+    assert points == ((0, 7), (99_000, 7))
+    assert time_of(points, 3) is None, "nothing was written meanwhile"
+    for second in range(100, 5_000):
+        points = with_point(points, second * 1_000, second)
+    assert len(points) == MOST_POINTS
+    assert points[-1] == (4_999_000, 4_999)
+    assert all(later - earlier >= 10_000 for (earlier, _), (later, _) in pairwise(points[:-1]))
+    assert with_point(points, 5_000_000, 3) == ((5_000_000, 3),), "the topic was created again"
+    assert with_point(points, 0, 9_999) == points, "time did not pass"
+
+
+def test_ages_in_words() -> None:
+    assert [about(age) for age in (None, 0, 1, 12_400, 59_499, 200_000)] == [
+        "–", "0 s", "≈ 1 s", "≈ 12 s", "≈ 59 s", "≈ 3 min 20 s"
+    ]  # fmt: skip
