@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Callable
+from functools import partial
 
 from kohort.broker.journal.topic import create_journal_topic, read_journal
 from kohort.broker.logs.newest_records import newest_records
@@ -29,10 +31,15 @@ from kohort.coordinator.state_machine import StateMachine
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
 from kohort.wire.errors import ProtocolError
 
+Replaying = Callable[[int, int], object]
+"""Called now and then while logs are read, with the number of those that are read, and of all."""
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
-def replay(state: BrokerState) -> None:
+def unwatched(done: int, logs: int) -> None: ...
+
+
+def replay(state: BrokerState, replaying: Replaying = unwatched) -> None:
     logs = {info.key: info for info in state.storage.logs()}
     metadata = logs.pop(METADATA_LOG, None)
     if metadata is None:
@@ -45,17 +52,20 @@ def replay(state: BrokerState) -> None:
     except UnknownRecord as error:
         raise StorageError(f"the data is of a newer format: {error}") from None
     state.topics.resume(metadata)
-    _open_partitions(state, logs)
-    for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions)):
-        load(state, state.groups.add(index))
+    offsets = len(state.catalog.topics[OFFSETS_TOPIC].partitions)
     transactions = state.catalog.topics.get(TRANSACTIONS_TOPIC)
-    for index in range(len(transactions.partitions) if transactions is not None else 0):
-        load(state, state.transactions.add(index))
+    ids = len(transactions.partitions) if transactions is not None else 0
+    _open_partitions(state, logs, lambda: replaying(0, offsets + ids))
+    for index in range(offsets):
+        load(state, state.groups.add(index), partial(replaying, index, offsets + ids))
+    for index in range(ids):
+        load(state, state.transactions.add(index), partial(replaying, offsets + index, offsets + ids))
     read_journal(state)
 
 
-def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
+def _open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo], opening: Callable[[], object]) -> None:
     for topic in state.catalog.topics.values():
+        opening()
         state.topics.partitions[topic.topic_id] = [
             state.topics.open_partition(topic, index, _stored(logs, topic, index))
             for index in range(len(topic.partitions))
@@ -74,12 +84,13 @@ def _stored(logs: dict[LogKey, LogInfo], topic: Topic, index: int) -> LogInfo:
     return info
 
 
-def load(state: BrokerState, machine: StateMachine) -> None:
-    """Apply the records of a state machine's log. The machine gets `Loaded` in the first turn afterwards."""
+def load(state: BrokerState, machine: StateMachine, reading: Callable[[], object] = lambda: None) -> None:
+    """Apply the records of a state machine's log. The machine gets `Loaded` in the first turn afterwards. `reading` is
+    called now and then meanwhile."""
     partition = state.topics.partition_named(machine.log)
     if partition.end_offset == partition.start_offset:
         return
-    for record, timestamp in newest_records(state.storage, partition.log, partition.start_offset):
+    for record, timestamp in newest_records(state.storage, partition.log, partition.start_offset, reading):
         try:
             machine.apply(record, timestamp)
         except ProtocolError as error:
