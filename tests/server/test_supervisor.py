@@ -69,6 +69,9 @@ def test_a_server_tells_its_beginning_and_its_end(manager: Manager) -> None:
         assert manager.next() == ["READY=1", f"STATUS=Listening on {address}"]
         for _ in range(3):
             assert manager.next() == ["WATCHDOG=1"]
+        serve.process.send_signal(signal.SIGHUP)  # as systemctl reload does: a server without TLS goes on
+        for _ in range(2):
+            assert manager.next() == ["WATCHDOG=1"]
         serve.process.send_signal(signal.SIGTERM)
         assert serve.ended() == 0
         told = manager.rest()

@@ -71,7 +71,7 @@ async def _serve(config: Config) -> int:
         await server.start()
     except Exception as error:
         return _explain(error, supervisor)
-    if server.has_tls and hasattr(signal, "SIGHUP"):
+    if (server.has_tls or supervisor.is_there) and hasattr(signal, "SIGHUP"):  # systemctl reload sends it
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.renew_certificates)
     _say_ready(server)
     supervisor.ready(f"Listening on {spelled_out(server.listening.items())}")

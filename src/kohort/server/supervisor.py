@@ -43,6 +43,10 @@ class Supervisor:
         self._turn_began: float | None = None
 
     @property
+    def is_there(self) -> bool:
+        return self._socket is not None
+
+    @property
     def observers(self) -> tuple[Supervisor, ...]:
         """Itself, if there is a watchdog."""
         return (self,) if self._socket is not None and self._half_s else ()
