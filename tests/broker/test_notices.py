@@ -21,10 +21,11 @@ def test_topics_that_are_created_and_deleted(wire: Wire, client: Connection) -> 
     client.create_topic("t", 3)
     client.ask(MetadataRequest(topics=(MetadataRequestTopic(name="u"),), allow_auto_topic_creation=True), 9)
     client.ask(delete_topics("t", "absent"), 5)
+    who = {"by_principal": "User:ANONYMOUS", "by_client_id": "client", "by_host": "/127.0.0.1"}
     assert told(wire) == [
-        ("topic created", {"topic": "t", "partitions": 3, "replicas": 1}),
-        ("topic created", {"topic": "u", "partitions": 1, "replicas": 1}),
-        ("topic deleted", {"topic": "t"}),
+        ("topic created", {"topic": "t", "partitions": 3, "replicas": 1} | who),
+        ("topic created", {"topic": "u", "partitions": 1, "replicas": 1} | who),
+        ("topic deleted", {"topic": "t", "partitions": 3} | who),
     ]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import java_libraries
@@ -183,3 +184,30 @@ def test_kafkas_own_tool_reads_our_csv_and_we_read_its(
     file.write_text(java(java_libraries.clients(), *tool, *plan))
     (move,) = kohort("groups", "reset-offsets", name, "--from-file", str(file), "-o", "json")["offsets"]
     assert (move["partition"], move["old"], move["new"]) == (0, 1, 3)
+
+
+def test_configs(kohort: Run, cluster: Cluster, name: str) -> None:
+    topic = f"topic:{name}"
+
+    def own(resource: str) -> dict[str, tuple[str, str]]:
+        (found,) = kohort("configs", "describe", resource, "-o", "json")
+        return {entry["name"]: (entry["value"], entry["source"]) for entry in found["configs"]}
+
+    assert own(topic)["retention.ms"] == ("-1", "dynamic-topic")
+    assert "nothing was changed" in kohort("configs", "set", topic, "retention.ms=9", "--dry-run")
+    kohort("configs", "set", topic, "retention.ms=8", "cleanup.policy=compact")
+    until(lambda: own(topic)["retention.ms"] == ("8", "dynamic-topic"), "the topic's setting")
+    kohort("configs", "unset", topic, "retention.ms")
+    until(lambda: own(topic).get("retention.ms", ("", ""))[1] != "dynamic-topic", "the default")
+    assert "did you mean retention.ms?" in kohort("configs", "set", topic, "retention.mss=7", code=1)
+    setting = "log.cleaner.delete.retention.ms"
+    for resource, source in ((f"broker:{max(cluster.nodes())}", "dynamic-broker"), ("brokers", "dynamic-brokers")):
+        kohort("configs", "set", resource, f"{setting}=77", "--yes")
+        try:
+            until(partial(_has, own, resource, setting, ("77", source)), "the broker's setting")
+        finally:
+            kohort("configs", "unset", resource, setting, "--yes")
+
+
+def _has(own: Callable[[str], dict[str, tuple[str, str]]], resource: str, name: str, wanted: tuple[str, str]) -> bool:
+    return own(resource).get(name) == wanted

@@ -103,7 +103,7 @@ class EchoBroker:
         self.times.append(now)
         return data, len(data)
 
-    def load(self) -> None:
+    def load(self, replaying: Callable[[int, int], object]) -> None:
         pass
 
     def step(self, arrived: Sequence[Arrived], now: Millis, time_is_up: Callable[[], int]) -> Turn:

@@ -267,7 +267,7 @@ def test_other_machines_do_not_reach_it_by_accident() -> None:
 
 
 def test_without_the_setting_there_is_no_listener_and_no_observer() -> None:
-    with KohortServer() as server:
+    with KohortServer(log_slow_request_ms=0) as server:
         assert server.http_address == ""
         assert server._running._http is None
         assert server._running._turns._schedule._observers == ()

@@ -16,6 +16,7 @@ TWO = {
     "listeners": "INT://127.0.0.1:0,EXT://127.0.0.1:0",
     "listener.security.protocol.map": "INT:PLAINTEXT,EXT:PLAINTEXT",
 }
+EXT = {"listener.security.protocol.map": "EXT:PLAINTEXT"}
 
 
 def addresses_at(bootstrap: str) -> set[str]:
@@ -70,6 +71,20 @@ def test_an_open_listener_without_tls_and_sasl_is_refused(host: str) -> None:
 def test_an_open_listener_may_be_allowed() -> None:
     with KohortServer(listeners="0.0.0.0:0", advertised_listeners="127.0.0.1", allow_insecure_listeners=True) as server:
         assert addresses_at(server.bootstrap_servers) == {server.bootstrap_servers}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_clients_get_no_address_that_they_cannot_connect_to(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"set advertised\.listeners=HOST:PORT") as refused:
+        KohortServer(listeners=f"EXT://{host}:0", allow_insecure_listeners=True, **EXT).start()
+    assert f"the listener EXT at {host}:" in str(refused.value)
+
+
+def test_a_listener_without_a_host_tells_the_name_of_the_machine() -> None:
+    with KohortServer(listeners=":0", allow_insecure_listeners=True) as server:
+        host, _, port = server.bootstrap_servers.rpartition(":")
+        assert host in (socket.gethostname(), "127.0.0.1")
+        assert int(port) > 0
 
 
 def test_all_addresses_of_a_name_count() -> None:

@@ -258,6 +258,7 @@ def test_the_series_are_those_of_the_table(server: KohortServer) -> None:
         "kohort_loop",
         "kohort_turn",
         "kohort_step",
+        "kohort_request",
         "kafka_network",
         "kafka_server",
     )

@@ -19,6 +19,7 @@ PARTS = {
     "kafka-lag-exporter": ("kafka_consumergroup_group_",),
     "jmx_exporter": ("kafka_server_", "kafka_network_", "kafka_controller_", "kafka_coordinator_"),
     "kohort": ("kohort_",),
+    "kminion": ("kminion_",),
     "process": ("process_",),
 }
 """A table of the page, and how its names begin; the longest beginning counts."""
@@ -56,7 +57,7 @@ def test_the_page_has_all_series_and_no_others(request: pytest.FixtureRequest) -
         PAGE.write_text(page, encoding="utf-8")
     else:
         assert page == text, "pytest --rewrite tests/structure/test_metrics_page.py"
-    named = set(re.findall(r"`((?:kafka|kohort|process)_[a-z_]+[a-z])`", page))
+    named = set(re.findall(r"`((?:kafka|kohort|kminion|process)_[a-z_]+[a-z])`", page))
     assert named >= {family.name for family in FAMILIES}
     assert named <= {family.name for family in FAMILIES} | {"kafka_exporter"}
 

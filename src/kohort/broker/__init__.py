@@ -25,6 +25,7 @@ moves            moves leadership between the brokers of the process
 nodes            the brokers of the process, as clients see them
 upkeep           retention, compaction and expiry, a bounded piece a turn
 messages         copies of frozen messages
+change_log       the audit: a line in the server's log for each change
 handlers/        one function an API
 security/        ACLs, and what each API asks before its handler runs
 quotas/          client quotas: what clients have used, and mutes of those above it

@@ -9,6 +9,7 @@ import msgspec
 
 from kohort.broker.apis import APIS, FETCH, PRODUCE
 from kohort.broker.request import CloseConnection, InSteps, RequestContext
+from kohort.broker.state import BrokerState
 from kohort.broker.turn import Send
 from kohort.wire.codec import response_pieces
 from kohort.wire.steps import ROWS, response_steps, rows_of
@@ -19,17 +20,20 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
-def encoded(context: RequestContext, response: Any, most_bytes: int, *, at_once: bool) -> Encoded | InSteps:
-    """The response's frame, or (unless `at_once`) the steps that return it.
+def encoded(state: BrokerState, context: RequestContext, response: Any, *, at_once: bool) -> Encoded | InSteps:
+    """The response's frame, or (unless `at_once`) the steps that return it. Its errors are counted, if there is
+    /metrics.
 
-    `most_bytes` limits an answer in steps; what passes it closes the connection. The answers of most APIs are far from
-    the limit, or their handlers refuse what does not fit (request.Room)."""
+    The size of an answer in steps is limited; what passes it closes the connection. The answers of most APIs are far
+    from the limit, or their handlers refuse what does not fit (request.Room)."""
+    if state.errors is not None:
+        state.errors.add(context.api_key, response)
     version, api_key = context.api_version, context.api_key
     path = () if at_once or _is_short(api_key, response) else rows_of(response, version)
     if not path:
         return _encoded(context, response_pieces(response, version, context.correlation_id, api_key=api_key))
     steps = response_steps(response, version, context.correlation_id, path, api_key=api_key)
-    return InSteps(_bounded(context, steps, most_bytes))
+    return InSteps(_bounded(context, steps, state.most_answer_bytes))
 
 
 def _is_short(api_key: int, response: Any) -> bool:

@@ -9,16 +9,12 @@ A turn does, in this order:
    lose its session.
 4. It does a bounded piece of upkeep of the logs.
 
-The requests of a turn have a budget of time and of answer bytes. When it is used up, the requests that are left wait in
-the queue for the next turn, which begins at once. The turn returns its operations and its releases. The edge delivers
-the releases when the operations are durable.
+The requests of a turn have a budget of time and of answer bytes. The requests that are left then wait in the queue for
+the next turn, which begins at once. The edge delivers the turn's releases when its operations are durable.
 
 A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data),
-the next ones wait in the connection's backlog, so responses leave in the order of the requests, as with Kafka's muted
-channels (W5). Two kinds of parked requests are answered early, when another request arrives on their connection: a held
-heartbeat, and a fetch that waits for data, unless the other request is a fetch too.
-
-Malformed bytes close their connection with a reason. An exception of `step` names its request and ends the process.
+the next ones wait in its backlog, so responses leave in the order of the requests (W5). Two kinds of parked requests
+are answered early, when another request arrives: a held heartbeat, and a fetch, unless the other one is a fetch too.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ from kohort.broker.apis import (
     advertised,
     outlasts,
 )
-from kohort.broker.connection import Connection, ParkedRequest, nothing
+from kohort.broker.connection import Connection, ParkedRequest, late_request, nothing
 from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
@@ -50,7 +46,7 @@ from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
 from kohort.broker.security.guards.guarded import denied_now, handle
 from kohort.broker.shortcuts.repeats import Repeats
-from kohort.broker.start import replay, write_first_records
+from kohort.broker.start import Replaying, replay, unwatched, write_first_records
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import (
     Arrived,
@@ -120,9 +116,9 @@ class Broker:
         self._stopping = False
         self._first_records_due = True
 
-    def load(self) -> Broker:
+    def load(self, replaying: Replaying = unwatched) -> Broker:
         """Read the stored logs: once, before the first step. Writes nothing. Raises StorageError, ProtocolError."""
-        replay(self._state)
+        replay(self._state, replaying)
         return self
 
     @property
@@ -226,6 +222,7 @@ class Broker:
                 if connection is None or connection.closing or self._stopping:
                     return
                 self._answer_held(connection)
+                connection.arrived = event.arrived or self._state.turn.now
                 if connection.is_occupied or connection.is_costly or self._ready or self._ready.is_over():
                     connection.push(event.data)
                     self._hurry_fetch(connection)
@@ -238,9 +235,10 @@ class Broker:
             case Closed():
                 self._close(event.connection)
             case Unread():
-                if event.connection in self._connections:
-                    self._connections[event.connection].is_unread = event.unread
-                    self._ready.put(self._connections[event.connection])
+                if (connection := self._connections.get(event.connection)) is not None:
+                    connection.is_unread = event.unread
+                    connection.wait_from(self._state.now)
+                    self._ready.put(connection)
             case MovePartition():
                 moves.move_partition(self._state, event.topic, event.partition, event.to_broker)
                 self._settle()
@@ -352,6 +350,8 @@ class Broker:
         """`size` is the memory that the request and the result take, if it is not small."""
         match result:
             case Encoded():
+                if (now := self._state.turn.now) - context.arrived - context.parked_ms >= self._state.late_ms:
+                    self._state.turn.late.append(late_request(context, now))
                 self._emit(result.send, result.size)
             case InShard():
                 self._park(connection, context, result.shard)
@@ -403,7 +403,7 @@ class Broker:
             response = self._throttling.throttled(connection, context, response)
         if connection.closing:
             return
-        answer = encoded(context, response, self._state.most_answer_bytes, at_once=self._stopping)
+        answer = encoded(self._state, context, response, at_once=self._stopping)
         self._finish(connection, context, answer, size)
 
     def _emit(self, answer: Send, size: int) -> None:
@@ -448,7 +448,7 @@ class Broker:
         parked = self._parked.pop(request_id, None)
         if parked is None:
             return
-        parked.connection.parked = None
+        parked.end(self._state.turn.now)
         if parked.context.guarded is not None:
             body = parked.context.guarded.concluded(body)
         answer = self._finish if isinstance(body, InSteps) else self._send

@@ -10,7 +10,7 @@ from typing import Any
 from kohort.broker.authorization import Principal
 from kohort.broker.request import RequestContext
 from kohort.broker.security.authorizer import Rights
-from kohort.broker.turn import Millis, Opened
+from kohort.broker.turn import LateRequest, Millis, Opened
 from kohort.coordinator.events import Client, RequestId
 from kohort.wire.framing import RequestHeaderView
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -35,6 +35,8 @@ class Connection:
     """No dataclass: mypyc makes a plain Python class of a dataclass with slots, and its attributes are slow."""
 
     __slots__ = (
+        "arrivals",
+        "arrived",
         "backlog",
         "broker_id",
         "client",
@@ -77,6 +79,10 @@ class Connection:
         """Requests that wait. Change it by `push`, `pop` and `keep`."""
         self.waiting_bytes = 0
         """The bytes of the backlog."""
+        self.arrivals: deque[Millis] = deque()
+        """When the requests of the backlog arrived."""
+        self.arrived: Millis = 0
+        """When the request arrived that arrived last, or is handled now."""
         self.parked: RequestId | None = None
         self.work: Work | None = None
         """The request whose answer is being made in steps."""
@@ -117,6 +123,9 @@ class Connection:
             self.principal,
             self.listener,
             size,
+            0,
+            None,
+            self.arrived,
         )
 
     def note_software(self, request: ApiVersionsRequest, response: ApiVersionsResponse) -> None:
@@ -125,19 +134,34 @@ class Connection:
             self.client = Client(self.client.client_id, self.host, *self.software)
 
     def push(self, frame: bytes) -> None:
+        """A request that has just arrived."""
         self.backlog.append(frame)
+        self.arrivals.append(self.arrived)
         self.waiting_bytes += len(frame)
 
     def pop(self) -> bytes:
         frame = self.backlog.popleft()
+        self.arrived = self.arrivals.popleft()
         self.waiting_bytes -= len(frame)
         return frame
 
     def keep(self, wanted: Callable[[bytes], bool]) -> None:
         """Drop the other requests of the backlog."""
         if self.backlog:
-            self.backlog = deque(filter(wanted, self.backlog))
+            kept = [(frame, at) for frame, at in zip(self.backlog, self.arrivals, strict=True) if wanted(frame)]
+            self.backlog = deque(frame for frame, _ in kept)
+            self.arrivals = deque(at for _, at in kept)
             self.waiting_bytes = sum(map(len, self.backlog))
+
+    def wait_from(self, now: Millis) -> None:
+        """What has waited so far waited on purpose: behind a parked request, for the end of a mute, or for the client
+        to read its answers."""
+        if self.arrivals:
+            self.arrivals = deque([now] * len(self.arrivals))
+
+    def late(self, frame: bytes, now: Millis) -> LateRequest:
+        """A repeated request, which is answered at once when it is its turn."""
+        return LateRequest(self.id, int.from_bytes(frame[:2], "big"), self.client.client_id, now - self.arrived)
 
     def hurries(self, early_fetches: bool) -> bool:
         """True if a request other than a fetch waits behind a parked fetch, which is answered for it. Clients look for
@@ -163,6 +187,24 @@ class ParkedRequest:
     context: RequestContext
     shard: int | None
     """The shard that holds the request; None for a fetch."""
+
+    def end(self, now: Millis) -> None:
+        """It is answered."""
+        self.connection.parked = None
+        self.context.parked_ms = now - self.context.now
+        self.connection.wait_from(now)
+
+
+def late_request(context: RequestContext, now: Millis) -> LateRequest:
+    """A request that is answered now."""
+    return LateRequest(
+        context.connection,
+        context.api_key,
+        context.client.client_id,
+        context.now - context.arrived,
+        now - context.now - context.parked_ms,
+        context.parked_ms,
+    )
 
 
 def nothing(frame: bytes) -> bool:

@@ -58,6 +58,8 @@ LOGGED = frozenset(
     )
 )
 """Entries of the journal that are lines in the server's log."""
+ASKED_FOR = "asked for"
+"""The cause of an entry about a group that DeleteGroups has deleted; the line of the audit says who asked."""
 SEARCHED, DELETED = 10_000, 200
 """How many offsets one piece of a deletion may search, and delete. A piece takes about three milliseconds."""
 CACHED_GROUP_ID = 250
@@ -146,7 +148,7 @@ class GroupShards:
         if effects.journal:
             self.journal.tell(effects.journal, self._turn.now)
             for entry in effects.journal:
-                if entry.what in LOGGED:
+                if entry.what in LOGGED and (entry.what != "group deleted" or entry.cause != ASKED_FOR):
                     self._log(entry)
         for task in effects.tasks:
             self._hand_out(index, task)

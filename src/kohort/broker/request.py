@@ -41,6 +41,9 @@ class RequestContext(msgspec.Struct, gc=False):
     """For how long the client must wait because of what the handler has done (quotas/mutations.py)."""
     guarded: Any = None
     """The guard's decision (security/guards/guarded.py), if there is an authorizer and the answer takes longer."""
+    arrived: Millis = 0
+    parked_ms: Millis = 0
+    """For how long it waited on purpose."""
 
 
 class InShard(msgspec.Struct, frozen=True, gc=False):

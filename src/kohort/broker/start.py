@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 
 from kohort.broker.journal.topic import create_journal_topic, read_journal
 from kohort.broker.logs.newest_records import newest_records
@@ -30,16 +31,22 @@ from kohort.coordinator.state_machine import StateMachine
 from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
 from kohort.wire.errors import ProtocolError
 
+Replaying = Callable[[int, int], object]
+"""Called now and then while logs are read, with the number of those that are read, and of all."""
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
-def replay(state: BrokerState) -> None:
+def unwatched(done: int, logs: int) -> None: ...
+
+
+def replay(state: BrokerState, replaying: Replaying = unwatched) -> None:
     logs = read_catalog(state)
     if logs is None:
         return
-    open_partitions(state, logs)
-    for machine in add_machines(state):
-        load(state, machine)
+    machines = add_machines(state)
+    open_partitions(state, logs, lambda: replaying(0, len(machines)))
+    for index, machine in enumerate(machines):
+        load(state, machine, partial(replaying, index, len(machines)))
     read_journal(state)
 
 
@@ -60,17 +67,19 @@ def read_catalog(state: BrokerState) -> dict[LogKey, LogInfo] | None:
     return logs
 
 
-def add_machines(state: BrokerState) -> Iterator[StateMachine]:
+def add_machines(state: BrokerState) -> list[StateMachine]:
     """The state machines of the catalog, each without state."""
-    for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions)):
-        yield state.groups.add(index)
+    shards = [state.groups.add(index) for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions))]
     transactions = state.catalog.topics.get(TRANSACTIONS_TOPIC)
-    for index in range(len(transactions.partitions) if transactions is not None else 0):
-        yield state.transactions.add(index)
+    ids = len(transactions.partitions) if transactions is not None else 0
+    return [*shards, *(state.transactions.add(index) for index in range(ids))]
 
 
-def open_partitions(state: BrokerState, logs: dict[LogKey, LogInfo]) -> None:
+def open_partitions(
+    state: BrokerState, logs: dict[LogKey, LogInfo], opening: Callable[[], object] = lambda: None
+) -> None:
     for topic in state.catalog.topics.values():
+        opening()
         state.topics.partitions[topic.topic_id] = [
             state.topics.open_partition(topic, index, _stored(logs, topic, index))
             for index in range(len(topic.partitions))
@@ -89,12 +98,13 @@ def _stored(logs: dict[LogKey, LogInfo], topic: Topic, index: int) -> LogInfo:
     return info
 
 
-def load(state: BrokerState, machine: StateMachine) -> None:
-    """Apply the records of a state machine's log. The machine gets `Loaded` in the first turn afterwards."""
+def load(state: BrokerState, machine: StateMachine, reading: Callable[[], object] = lambda: None) -> None:
+    """Apply the records of a state machine's log. The machine gets `Loaded` in the first turn afterwards. `reading` is
+    called now and then meanwhile."""
     partition = state.topics.partition_named(machine.log)
     if partition.end_offset == partition.start_offset:
         return
-    for record, timestamp in newest_records(state.storage, partition.log, partition.start_offset):
+    for record, timestamp in newest_records(state.storage, partition.log, partition.start_offset, reading):
         try:
             machine.apply(record, timestamp)
         except ProtocolError as error:

@@ -22,7 +22,7 @@ from kohort.broker.nodes import Node, NodesByListener
 from kohort.broker.quotas.entities import Entity
 from kohort.broker.quotas.meters import Meters
 from kohort.broker.security.acls import Acl
-from kohort.broker.security.audit import Audit, printable
+from kohort.broker.security.audit import Audit
 from kohort.broker.security.authorizer import authorizer_of
 from kohort.broker.security.listener_keys import ListenerKeys
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic, acl_record, quota_record
@@ -78,10 +78,14 @@ class BrokerState:
         self.advertised_apis: tuple[Any, ...] = ()
         self.requests: dict[bytes, RequestCount] = {}
         """Of each API and version; these two are the key, as in a request's header."""
+        self.errors: Any = None
+        """Counts the errors of answers (metrics/error_counts.py); None without /metrics."""
         self.listener_keys: ListenerKeys | None = None
         """None if no listener has TLS."""
         self.held_clients = _held_clients(config)
         """Software names of the clients whose heartbeats may be held."""
+        self.late_ms = config.log_slow_request_ms // 2 or 1 << 62
+        """A request that has waited for so long may be slow."""
         self.most_answer_bytes = config.queued_max_response_bytes // 4
         """The size of the largest answer that is made in steps."""
         self.fetch_waits = FetchWaits()
@@ -152,20 +156,18 @@ class BrokerState:
         acl_id = base64.urlsafe_b64encode(self.random.randbytes(16)).decode().rstrip("=")
         self.topics.decide(acl_record(acl_id, acl))
         self.rules_version = self.authorizer.version
-        self.turn.tell("acl created", acl=printable(str(acl)))
 
-    def delete_acl(self, acl_id: str) -> None:
+    def delete_acl(self, acl_id: str) -> Acl | None:
+        """Returns the ACL; None if another request has deleted it."""
         acl = self.catalog.acls.by_id.get(acl_id)
-        if acl is None:
-            return  # another request has deleted it
-        self.topics.decide(acl_record(acl_id, None))
-        self.rules_version = self.authorizer.version
-        self.turn.tell("acl deleted", acl=printable(str(acl)))
+        if acl is not None:
+            self.topics.decide(acl_record(acl_id, None))
+            self.rules_version = self.authorizer.version
+        return acl
 
     def set_quotas(self, entity: Entity, values: Mapping[str, float]) -> None:
         """Replace the quotas of an entity; none removes it."""
         self.topics.decide(quota_record(entity, values))
-        self.turn.tell("quotas changed", entity=printable(str(entity)))
 
     def topic(self, name: str) -> Topic | None:
         return self.catalog.topics.get(name)

@@ -40,6 +40,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     connection: ConnectionId
     data: bytes
+    arrived: Millis = 0
+    """When it arrived, to a quarter of a second; 0: when its turn began."""
 
 
 class Closed(msgspec.Struct, frozen=True, gc=False):
@@ -146,6 +148,20 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     """The log limits the lines of this name. False for lines whose number is limited already."""
 
 
+class LateRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request that this turn answers, and that has waited for half of log.slow.request.ms or more."""
+
+    connection: ConnectionId
+    api_key: int
+    client_id: str
+    waited_ms: Millis
+    """Until it was handled."""
+    steps_ms: Millis = 0
+    """While its answer was made, over several turns."""
+    parked_ms: Millis = 0
+    """It waited for others on purpose: a join, a held heartbeat, a fetch of records that are not there yet."""
+
+
 class HandedOut(msgspec.Struct, frozen=True, gc=False):
     """Work of a shard that would block the turn loop too long. Its outcome comes back as `TaskDone`, in any order."""
 
@@ -165,3 +181,4 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     """The new level of the server's log; None if it stays."""
     mutes: tuple[Mute, ...] = ()
     """In order, and after the releases."""
+    late: tuple[LateRequest, ...] = ()

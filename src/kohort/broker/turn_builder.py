@@ -11,7 +11,7 @@ from typing import Literal
 
 from kohort.broker.logs.partition import Appended, Partition
 from kohort.broker.logs.validation import Room
-from kohort.broker.turn import Complaint, HandedOut, Millis, Mute, Notice, Release, Turn
+from kohort.broker.turn import Complaint, HandedOut, LateRequest, Millis, Mute, Notice, Release, Turn
 from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.coordinator.events import Record, Reply
 from kohort.storage.protocol import Operation
@@ -46,6 +46,7 @@ class TurnBuilder:
         self.log_level: str | None = None
         """See `Turn.log_level`."""
         self.mutes: list[Mute] = []
+        self.late: list[LateRequest] = []
 
     def begin(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
@@ -110,7 +111,7 @@ class TurnBuilder:
         self._notices.append(Notice(what, tuple(values.items()), level, is_limited=False))
 
     def take(self, releases: tuple[Release, ...]) -> Turn:
-        if not (self.tasks or self._complaints or self._notices or self.mutes or self.log_level):
+        if not (self.tasks or self._complaints or self._notices or self.mutes or self.log_level or self.late):
             turn = Turn(tuple(self.operations), releases)
             self.operations.clear()
             return turn
@@ -122,7 +123,9 @@ class TurnBuilder:
             tuple(self._notices),
             self.log_level,
             tuple(self.mutes),
+            tuple(self.late),
         )
+        self.late.clear()
         self.log_level = None
         self.mutes.clear()
         self.operations.clear()

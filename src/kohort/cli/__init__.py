@@ -15,6 +15,8 @@ produce         lines to records
 consume         records to lines
 topics/         `kohort topics`
 groups/         `kohort groups`
+configs/        `kohort configs`
+service/        `kohort service`
 transactions/   `kohort transactions`
 acls/           `kohort acls`
 metrics/        `kohort metrics`

@@ -17,10 +17,12 @@ from kohort.cli.plain import version_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),
+    "service": ("kohort.cli.service.app", "Print a unit of systemd that runs a server."),
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
     "cluster": ("kohort.cli.cluster", "Describe the cluster: its brokers, topics and groups."),
     "topics": ("kohort.cli.topics.app", "Create, list, describe, change and delete topics."),
     "groups": ("kohort.cli.groups.app", "List, describe, watch, explain and change groups; find what is wrong."),
+    "configs": ("kohort.cli.configs.app", "Show and change settings of topics, brokers and groups."),
     "transactions": ("kohort.cli.transactions.app", "List, describe and abort transactions; find hanging ones."),
     "users": ("kohort.cli.users", "List, add and delete users with passwords (SCRAM)."),
     "certificates": ("kohort.cli.certificates", "Make certificates for development."),

@@ -158,13 +158,6 @@ class Cluster:
         """Give a topic more partitions, `count` in all. Raises ServerError (INVALID_PARTITIONS if it has as many)."""
         topics.create_partitions(self._router, name, count)
 
-    def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a topic, all of these or none; None removes one. Kafka 2.3 and later.
-
-        Raises ServerError: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION.
-        """
-        configs.alter_configs(self._router, ResourceType.TOPIC, name, changes)
-
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records of partitions before an offset of each; -1 is the end. Returns where the logs begin then.
         Raises ServerError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic that is only compacted."""
@@ -173,6 +166,21 @@ class Cluster:
     def describe_configs(self, names: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
         """The settings of topics, by topic, in order of their names; defaults included."""
         return configs.describe_configs(self._router, ResourceType.TOPIC, names)
+
+    # -- settings of all kinds of resources
+
+    def configs_of(self, type: ResourceType, name: str) -> tuple[ConfigEntry, ...]:
+        """The settings of a resource, in order of their names; defaults included. A broker's name is its id, and ""
+        stands for the defaults of all brokers. Raises ServerError (INVALID_REQUEST for a type without settings)."""
+        [found] = configs.describe_configs(self._router, type, (name,)).values()
+        return found
+
+    def alter_configs(
+        self, type: ResourceType, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Change settings of a resource, all of these or none; None removes one. With `validate_only` the cluster only
+        checks them. Kafka 2.3 and later. Raises ServerError: INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION."""
+        configs.alter_configs(self._router, type, name, changes, validate_only=validate_only)
 
     # -- ACLs
 
@@ -187,11 +195,6 @@ class Cluster:
     def delete_acls(self, wanted: AclFilter) -> tuple[AclBinding, ...]:
         """Delete the ACLs that a filter selects, and return them. Raises ServerError: SECURITY_DISABLED."""
         return acls.delete_acls(self._router, wanted)
-
-    def describe_broker_configs(self, node_id: int) -> tuple[ConfigEntry, ...]:
-        """The settings of a broker."""
-        [found] = configs.describe_configs(self._router, ResourceType.BROKER, (str(node_id),)).values()
-        return found
 
     # -- records
 
@@ -308,10 +311,7 @@ class Cluster:
         return configs.describe_configs(self._router, ResourceType.GROUP, group_ids)
 
     def alter_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a group, all of these or none; None removes one. The group need not exist.
-
-        Raises ServerError: INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, GROUP_AUTHORIZATION_FAILED.
-        """
+        """Change settings of a group, as `alter_configs`. The group need not exist."""
         configs.alter_configs(self._router, ResourceType.GROUP, group_id, changes)
 
     def delete_group(self, group_id: str) -> None:

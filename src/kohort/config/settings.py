@@ -388,11 +388,23 @@ class Config(ListenerConfig):
         "The most detailed series of groups in /metrics: a series for each partition, for each topic or for each group",
         one_of=("partition", "topic", "group"),
     )
+    metrics_groups_include: str = _setting(
+        "*", "The groups that have series in /metrics: patterns with *, ? and [abc], comma separated"
+    )
+    metrics_groups_exclude: str = _setting("", "Groups that have none, although metrics.groups.include names them")
+    metrics_kminion: bool = _setting(False, "Series under the names of kminion too, for its dashboards")
     metrics_max_series: int = _setting(
         20_000,
         "Series in one answer of /metrics; kohort_metrics_series_left_out counts what does not fit",
         low=1_000,
         high=1_000_000,
+    )
+    log_slow_request_ms: int = _setting(
+        1_000,
+        "A request that takes longer is a line in the log, with its phases; what it waits for on purpose, as a join "
+        "for other members, does not count. 0: no lines",
+        low=0,
+        high=INT_MAX,
     )
     log_level: str = _setting("info", "Least severe log lines shown", one_of=("debug", "info", "warning", "error"))
     log_format: str = _setting(

@@ -199,7 +199,7 @@ class Connections:
         """A frame joins the next turn."""
         self._watched[connection.id] = connection
         self._taken_bytes += len(frame)
-        self.arrive(Frame(connection.id, frame))
+        self.arrive(Frame(connection.id, frame, self.turns.about_ms))
 
     def watch(self, connection: Connection) -> None:
         self._watched[connection.id] = connection
@@ -258,6 +258,11 @@ class Connections:
             elif connection is not None:
                 connection.last_active = self.clock()
                 connection.resume_reading("throttled")
+
+    def peer_of(self, connection_id: ConnectionId) -> str:
+        """The client's address; empty if the connection is closed."""
+        connection = self._open.get(connection_id)
+        return connection.peer if connection is not None else ""
 
     # -- the end
 

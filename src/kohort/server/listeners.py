@@ -173,7 +173,9 @@ def advertised(settings: Settings, bound: Sequence[Address]) -> list[Address] | 
     """The addresses that clients of a listener get: the advertised ones, or else those it listens on; None for no
     addresses.
 
-    For a listener on all addresses that is this machine's name if it can be resolved, or else 127.0.0.1."""
+    For a listener without a host that is this machine's name if it can be resolved, or else 127.0.0.1, as in Kafka.
+    Raises ConfigError for 0.0.0.0 and ::, because no client can connect to these. Source: KafkaConfig.validateValues.
+    """
     if settings.advertised is None:
         return None
     if settings.advertised:
@@ -183,6 +185,11 @@ def advertised(settings: Settings, bound: Sequence[Address]) -> list[Address] | 
         ]
     if not any(address.host in ANYWHERE for address in bound):
         return list(bound)
+    if spelled := next((address for address in bound if address.host), None):
+        raise ConfigError(
+            f"the listener {settings.name} at {spelled} is on all addresses of this machine, and clients need one of "
+            "them: set advertised.listeners=HOST:PORT, with a name or address that they can reach"
+        )
     host = _own_name()
     log.warning(
         "a listener is open to the network",

@@ -24,6 +24,7 @@ from kohort.config import KAFKA, Config, ConfigError, is_everybody_anonymous, sp
 from kohort.server import log, open_files
 from kohort.server.collector import Collector
 from kohort.server.server import ListenFailed, Server, StorageError, WrongDirectory
+from kohort.server.supervisor import Supervisor, supervisor_of
 
 STOPPED = 0
 BAD_SETTING = 2
@@ -62,23 +63,26 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: Config) -> int:
-    server = Server(config)
+    supervisor = supervisor_of(os.environ)
+    server = Server(config, observers=supervisor.observers, replaying=supervisor.replaying)
     signalled = _on_signals()
     _on_thread_errors(server)
     try:
         await server.start()
     except Exception as error:
-        return _explain(error)
-    if server.has_tls and hasattr(signal, "SIGHUP"):
+        return _explain(error, supervisor)
+    if (server.has_tls or supervisor.is_there) and hasattr(signal, "SIGHUP"):  # systemctl reload sends it
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.renew_certificates)
     _say_ready(server)
+    supervisor.ready(f"Listening on {spelled_out(server.listening.items())}")
     Collector(time.monotonic).begin()
     failed = asyncio.ensure_future(server.wait_failed())
     await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
     if failed.done():
-        return _explain(failed.result())
+        return _explain(failed.result(), supervisor)
     failed.cancel()
     log.info("stopping", signal=signalled.result())
+    supervisor.stopping(signalled.result())
     await server.stop()
     log.info("stopped")
     return STOPPED
@@ -139,8 +143,8 @@ def _say_ready(server: Server) -> None:
     )
 
 
-def _explain(error: Exception) -> int:
-    """Write to stderr what ended the server. Returns the exit code."""
+def _explain(error: Exception, supervisor: Supervisor | None = None) -> int:
+    """Write to stderr what ended the server, and tell the supervisor. Returns the exit code."""
     match error:
         case ConfigError() | WrongDirectory():
             code = BAD_SETTING
@@ -169,6 +173,8 @@ def _explain(error: Exception) -> int:
                 "All acknowledged data is on disk, and a restart continues from there"
             )
     print(f"kohort: {error}", file=sys.stderr, flush=True)
+    if supervisor is not None:
+        supervisor.failed(str(error))
     return code
 
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
+from kohort.broker.start import Replaying, unwatched
 from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
+from kohort.broker.turn_schedule import TurnObserver
 from kohort.config import (
     PLAINTEXT,
     Address,
@@ -39,6 +41,7 @@ from kohort.server.connection import Connection
 from kohort.server.connections import Connections
 from kohort.server.listeners import BoundSockets, Listener, ListenFailed, advertised
 from kohort.server.off_loop import OffLoop
+from kohort.server.slow_requests import SlowRequests
 from kohort.server.turns import TurnLoop
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import Storage, StorageError, WrongDirectory
@@ -55,7 +58,16 @@ FLUSH_S = 1.5
 class Server:
     """Runs in one event loop. After `stop`, `kill` or a failure it cannot be started again; make another one."""
 
-    def __init__(self, config: Config, storage: Storage | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        storage: Storage | None = None,
+        clock: Clock | None = None,
+        *,
+        observers: Sequence[TurnObserver] = (),
+        replaying: Replaying = unwatched,
+    ) -> None:
+        """`observers` see the turns; `replaying` is called while the stored logs are read."""
         self.config = check(config)
         self.listening: dict[str, list[Address]] = {}
         """Where the brokers listen, with real ports, by the name of the listener."""
@@ -63,6 +75,8 @@ class Server:
         """The addresses that clients get, by the name of the listener they come by."""
         self._storage = storage
         self._clock = clock or SystemClock()
+        self._observers = tuple(observers)
+        self._replaying = replaying
         self._broker: Broker
         self._turns: TurnLoop
         self._arrivals: Arrivals
@@ -177,7 +191,7 @@ class Server:
         )
         lease = storage.acquire()
         try:
-            self._broker.load()
+            self._broker.load(self._replaying)
         except ProtocolError as error:
             raise StorageError(
                 f"the data directory {self.config.data_dir} holds a record that makes no sense ({error}); "
@@ -196,12 +210,12 @@ class Server:
             mute=lambda mutes: self._connections.mute(mutes),
             hand_out=lambda tasks: self._off_loop.start(tasks),
             failed=self.fail,
-            observers=() if self._http is None else self._http.observers,
+            observers=self._turn_observers(),
         )
         self._off_loop = OffLoop(self._turns.arrive, self.config.group_consumer_assignor_timeout_ms)
         self._connections = Connections(
             self.config,
-            arrive=self._turns.arrive,
+            arrive=self._turns.arrive if self._http is None else self._http.requests.watching(self._turns.arrive),
             turns=self._turns,
             waiting_bytes=self._broker.waiting_bytes,
             is_ready=self._broker.is_ready,
@@ -212,6 +226,16 @@ class Server:
         self._arrivals = Arrivals(self._broker.state.meters, self._clock, self._connections)
         if self._entrance is not None:
             self._entrance.open(self._connections, self._broker)
+
+    def _turn_observers(self) -> list[TurnObserver]:
+        found = list(self._observers)
+        if self._http is not None:
+            found += self._http.observers
+        if limit_ms := self.config.log_slow_request_ms:
+            found.append(
+                SlowRequests(limit_ms, lambda: self._turns.about_ms, lambda client: self._connections.peer_of(client))
+            )
+        return found
 
     # -- while it runs
 

@@ -69,6 +69,8 @@ class TurnLoop:
         self._stopped = False
         self._timer: Timer | None = None
         self._turn_ends = self._asked_at = 0.0
+        self.about_ms = 0
+        """The present, to LOOK_MS, for requests that arrive; 0 if the clock is advanced by hand."""
         self._looks = 0
         """Since the last pause was found."""
         self._looking = self._loop.call_later(LOOK_MS / 1000, self._look)
@@ -127,6 +129,7 @@ class TurnLoop:
         if self._stopped:
             return
         now = self._clock.now()
+        self._note(now)
         if self._looks < LOOKS and self._schedule.is_late(now):
             self._looks += 1
             self._loop.call_soon(self._begin)
@@ -209,7 +212,13 @@ class TurnLoop:
 
     def _look(self) -> None:
         self._looking = self._loop.call_later(LOOK_MS / 1000, self._look)
-        self._schedule.look(self._clock.now())
+        now = self._clock.now()
+        self._note(now)
+        self._schedule.look(now)
+
+    def _note(self, now: int) -> None:
+        if self._clock.is_real:
+            self.about_ms = now
 
     def paused(self, pause: ServerPaused) -> None:
         self._told.pause(pause)

@@ -98,7 +98,7 @@ class Verification:
 
     def _start(self) -> None:
         state = self._state
-        for machine in list(add_machines(state)):
+        for machine in add_machines(state):
             if state.topics.partition_named(machine.log).log not in self._bad:
                 self._try(str(machine.log), partial(load, state, machine))
         self.contents = contents_of(state)

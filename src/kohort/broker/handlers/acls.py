@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from kohort.broker.change_log import tell_change
 from kohort.broker.messages import shortened
 from kohort.broker.request import ROW_BYTES, ROWS, RequestContext, in_steps
 from kohort.broker.security.acls import Acl, AclFilter, problem_of
@@ -88,13 +89,13 @@ def create_acls(
 ) -> Generator[int, None, CreateAclsResponse]:
     results: list[AclCreationResult] = []
     for creation in request.creations:
-        results.append(_created(state, creation))
+        results.append(_created(state, creation, context))
         if len(results) % ROWS == 0:
             yield ROWS * ROW_BYTES
     return CreateAclsResponse(results=tuple(results))
 
 
-def _created(state: BrokerState, creation: AclCreation) -> AclCreationResult:
+def _created(state: BrokerState, creation: AclCreation, context: RequestContext) -> AclCreationResult:
     if state.acl_authorizer is None:
         return _refused(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     acl = Acl(
@@ -113,6 +114,7 @@ def _created(state: BrokerState, creation: AclCreation) -> AclCreationResult:
         if len(state.catalog.acls) >= state.config.acls_max:
             return _refused(ErrorCode.POLICY_VIOLATION, f"There are {state.config.acls_max} ACLs: acls.max")
         state.create_acl(acl)
+        tell_change(state, context, "acl created", acl=str(acl))
     return AclCreationResult(error_code=ErrorCode.NONE, error_message=None)
 
 
@@ -145,7 +147,9 @@ def delete_acls(
             )
         )
     for at, acl_id in enumerate(gone, 1):
-        state.delete_acl(acl_id)
+        deleted = state.delete_acl(acl_id)
+        if deleted is not None:
+            tell_change(state, context, "acl deleted", acl=str(deleted))
         if at % ROWS == 0:
             yield 0
     return DeleteAclsResponse(filter_results=tuple(results))

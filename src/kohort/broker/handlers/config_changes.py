@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
-from kohort.broker.handlers.config_resources import Refused, Resource, resource_of
+from kohort.broker.change_log import difference, tell_change
+from kohort.broker.handlers.config_resources import Refused, Resource, is_secret, resource_of
 from kohort.broker.messages import shortened
 from kohort.broker.request import ROW_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
@@ -24,7 +25,7 @@ def incremental_alter_configs(
     state: BrokerState, request: incremental_schema.IncrementalAlterConfigsRequest, context: RequestContext
 ) -> Generator[int, None, incremental_schema.IncrementalAlterConfigsResponse]:
     answer = incremental_schema.AlterConfigsResourceResponse
-    responses = yield from _alter(state, request, _incremental, answer, context.broker_id)
+    responses = yield from _alter(state, request, _incremental, answer, context)
     return incremental_schema.IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -33,7 +34,7 @@ def alter_configs(
     state: BrokerState, request: alter_schema.AlterConfigsRequest, context: RequestContext
 ) -> Generator[int, None, alter_schema.AlterConfigsResponse]:
     answer = alter_schema.AlterConfigsResourceResponse
-    responses = yield from _alter(state, request, _replaced, answer, context.broker_id)
+    responses = yield from _alter(state, request, _replaced, answer, context)
     return alter_schema.AlterConfigsResponse(responses=responses)
 
 
@@ -42,7 +43,7 @@ def _alter(
     request: Any,
     compute: Callable[[BrokerState, Resource, Any], dict[str, str]],
     answer: Callable[..., Any],
-    broker_id: int,
+    context: RequestContext,
 ) -> Generator[int, None, tuple[Any, ...]]:
     """Change each resource, and answer it. Each is a step."""
     times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
@@ -55,11 +56,14 @@ def _alter(
         try:
             if times[kind, name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "The request names a resource more than once")
-            resource = resource_of(state, kind, name, broker_id)
+            resource = resource_of(state, kind, name, context.broker_id)
             configs = resource.checked(compute(state, resource, asked))
             if not request.validate_only:
                 if configs != resource.configs:
+                    changes = difference(resource.configs, configs, is_secret)
                     resource.put(configs)
+                    whose = {resource.kind: name or "all"}
+                    tell_change(state, context, f"{resource.kind} configs changed", **whose, changes=changes)
                 elif resource.again is not None:
                     resource.again(configs)
         except Refused as refused:

@@ -61,6 +61,12 @@ SECRET = frozenset(name for name, setting in SETTINGS.items() if setting.metadat
 """Settings whose values are not told."""
 
 
+def is_secret(name: str) -> bool:
+    """True for a setting whose value is not told, also for one of a listener."""
+    place = of_dynamic_listener(name)
+    return (name if place is None else place[1]) in SECRET
+
+
 class Refused(Exception):
     """One resource of a request cannot be served."""
 

@@ -88,6 +88,8 @@ class _Reading(msgspec.Struct):
     left_bytes: int
     """The unused part of the limits of the request and the turn."""
     size: int = 0
+    sizes: list[tuple[Partition, int]] = []
+    """The bytes of each partition that has records in the answer."""
     answer_now: bool = False
     """An error or a diverging epoch: the client must act."""
 
@@ -164,6 +166,8 @@ def _concluded(
         return wait
     state.turn.fetch_left_bytes = max(0, state.turn.fetch_left_bytes - reading.size)
     state.turn.fetched_bytes += reading.size
+    for partition, size in reading.sizes:
+        partition.fetched_bytes += size
     return FetchResponse(
         responses=tuple(topics),
         node_endpoints=tuple(
@@ -323,6 +327,8 @@ def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> 
     size = sum(map(len, batches))
     reading.left_bytes = max(0, reading.left_bytes - size)
     reading.size += size
+    if size:
+        reading.sizes.append((partition, size))
     return batches
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
+from kohort.broker.change_log import tell_change
 from kohort.broker.journal.explanations import Explaining
 from kohort.broker.messages import changed
 from kohort.broker.request import ROW_BYTES, InShard, InSteps, RequestContext, in_steps
@@ -135,9 +136,12 @@ def delete_groups(
             yield ROW_BYTES
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) == context.broker_id:
-            held = list(state.shards[shard].hard.offsets.get(group_id, {}).items())[DELETED:]
+            committed = state.shards[shard].hard.offsets.get(group_id, {})
+            count, held = len(committed), list(committed.items())[DELETED:]
             response = ask_shard(state, shard, DeleteGroupsRequest(groups_names=(group_id,)), context)
             results.extend(response.results)
+            if not response.results[0].error_code:
+                tell_change(state, context, "group deleted", group=group_id, offsets=count)
             # The group is deleted. Its other offsets follow in later steps; what is committed meanwhile stays.
             for first in range(0, 0 if response.results[0].error_code else len(held), DELETED):
                 yield 0

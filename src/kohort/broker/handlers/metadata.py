@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kohort.broker.change_log import tell_change
 from kohort.broker.quotas.mutations import Mutations, mutations_of
 from kohort.broker.request import RequestContext, in_steps
 from kohort.broker.state import BrokerState
@@ -51,7 +52,8 @@ def metadata(
             yield
     else:
         may_create = request.allow_auto_topic_creation and state.config.auto_create_topics_enable
-        create = _Creation(may_create, mutations_of(state, context, context.api_version) if may_create else None)
+        mutations = mutations_of(state, context, context.api_version) if may_create else None
+        create = _Creation(may_create, mutations, context)
         asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
         topics = []
         for wanted in asked.values():
@@ -115,9 +117,10 @@ def _reason_unknown(name: str) -> ErrorCode:
 class _Creation:
     """Creates the topics of a Metadata request, with the broker's defaults, up to a limit."""
 
-    def __init__(self, is_allowed: bool, mutations: Mutations | None) -> None:
+    def __init__(self, is_allowed: bool, mutations: Mutations | None, context: RequestContext) -> None:
         self.is_allowed = is_allowed
         self._mutations = mutations
+        self._context = context
         self._partitions = 0
 
     def topic(self, state: BrokerState, name: str) -> ErrorCode:
@@ -131,7 +134,11 @@ class _Creation:
         if self._mutations is not None and self._mutations.is_used_up(config.num_partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._partitions += TOPIC_COUNTS + config.num_partitions
-        state.topics.create(name, state.topics.place(config.num_partitions, config.default_replication_factor), {})
+        assignments = state.topics.place(config.num_partitions, config.default_replication_factor)
+        state.topics.create(name, assignments, {})
+        replicas = config.default_replication_factor
+        who, count = self._context, len(assignments)
+        tell_change(state, who, "topic created", topic=name, partitions=count, replicas=replicas)
         return ErrorCode.NONE if config.deviations.instant_topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

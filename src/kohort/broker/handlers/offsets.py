@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from kohort.broker.change_log import listed, tell_change
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.lag.told_lag import ROW_BYTES as LAG_BYTES
 from kohort.broker.lag.told_lag import ToldLag
@@ -401,7 +402,11 @@ def _delete(
                 )
         if present:
             known.append(changed(wanted, partitions=present))
+    held = state.shards[shard].hard.offsets.get(request.group_id, {})
+    places = [(wanted.name, asked.partition_index) for wanted in known for asked in wanted.partitions]
+    before = {place: held[place].offset for place in places if place in held}
     response = ask_shard(state, shard, changed(request, topics=tuple(known)), context)
+    _tell_deleted(state, request.group_id, before, context)
     if may_be_gone and response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         response = _deleted(known)
     if response.error_code or not refused:
@@ -410,3 +415,14 @@ def _delete(
     for name, partitions in refused.items():
         topics.setdefault(name, []).extend(partitions)
     return _delete_response(topics)
+
+
+def _tell_deleted(
+    state: BrokerState, group_id: str, before: Mapping[tuple[str, int], int], context: RequestContext
+) -> None:
+    """`before`: the offsets that were asked to be deleted; some may have been refused."""
+    left = state.shards[state.shard_of(group_id)].hard.offsets.get(group_id, {})
+    gone = {place: offset for place, offset in before.items() if place not in left}
+    if gone:
+        offsets = listed(f"{topic}-{index}: {offset}" for (topic, index), offset in gone.items())
+        tell_change(state, context, "offsets deleted", group=group_id, partitions=len(gone), offsets=offsets)

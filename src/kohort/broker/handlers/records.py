@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator
 from functools import partial
 
+from kohort.broker.change_log import listed, tell_change
 from kohort.broker.handlers.fetch import READ_COMMITTED, leader_error
 from kohort.broker.logs.partition import Partition
 from kohort.broker.logs.time_search import Search, SearchedEnough
@@ -161,15 +162,24 @@ def delete_records(
     for topic in request.topics:
         if topics:
             yield ROW_BYTES
-        delete = partial(_delete_up_to, state, topic.name, context)
+        starts: dict[int, tuple[int, int]] = {}
+        delete = partial(_delete_up_to, state, topic.name, context, starts)
         partitions = yield from rows(topic.partitions, delete)
+        if starts:
+            deleted = listed(f"{index}: {before} -> {after}" for index, (before, after) in sorted(starts.items()))
+            tell_change(state, context, "records deleted", topic=topic.name, starts=deleted)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
     return DeleteRecordsResponse(topics=tuple(topics))
 
 
 def _delete_up_to(
-    state: BrokerState, name: str, context: RequestContext, asked: DeleteRecordsPartition
+    state: BrokerState,
+    name: str,
+    context: RequestContext,
+    starts: dict[int, tuple[int, int]],
+    asked: DeleteRecordsPartition,
 ) -> DeleteRecordsPartitionResult:
+    """Notes in `starts` where the log began before and begins now."""
     index, low_watermark = asked.partition_index, -1
     topic = state.topic(name)
     partition = state.partition(topic, index) if topic is not None else None
@@ -184,8 +194,11 @@ def _delete_up_to(
     else:
         offset = partition.high_watermark if asked.offset == -1 else asked.offset
         if 0 <= offset <= partition.high_watermark:
+            before = partition.start_offset
             state.turn.trim(partition, offset)
             error, low_watermark = ErrorCode.NONE, partition.start_offset
+            if low_watermark != before:
+                starts[index] = before, low_watermark
         else:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from kohort.broker.change_log import tell_change
 from kohort.broker.handlers.config_resources import Refused
 from kohort.broker.handlers.configs import described_for_creation
 from kohort.broker.quotas.mutations import Mutations, mutations_of
@@ -69,7 +70,7 @@ def create_topics(
         try:
             if times[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append((yield from _create(state, topic, request.validate_only, created)))
+            results.append((yield from _create(state, topic, request.validate_only, created, context)))
         except Refused as refused:
             results.append(
                 CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message, configs=())
@@ -117,7 +118,7 @@ def _check_new(state: BrokerState, name: str) -> None:
 
 
 def _create(
-    state: BrokerState, topic: CreatableTopic, validate_only: bool, created: _Created
+    state: BrokerState, topic: CreatableTopic, validate_only: bool, created: _Created, context: RequestContext
 ) -> Generator[int, None, CreatableTopicResult]:
     name = topic.name
     _check_new(state, name)
@@ -128,6 +129,16 @@ def _create(
         topic_id = state.topics.create(name, assignments, configs).topic_id
     elif not validate_only:
         topic_id = yield from _create_large(state, name, assignments, configs)
+    if not validate_only:
+        tell_change(
+            state,
+            context,
+            "topic created",
+            topic=name,
+            partitions=len(assignments),
+            replicas=len(assignments[0].replicas),
+            configs=", ".join(f"{key}: {value}" for key, value in configs.items()),
+        )
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,
@@ -260,7 +271,7 @@ def delete_topics(
     for part in _parts(state, asked):
         if results:
             yield len(part) * ROW_BYTES
-        made = _deleted(state, part, times, mutations)
+        made = _deleted(state, part, times, mutations, context)
         results += made
         gone = [result.name for result in made if not result.error_code and result.name is not None]
         while state.groups.deletes_offsets_of(gone):
@@ -290,6 +301,7 @@ def _deleted(
     asked: Sequence[DeleteTopicState],
     times: Counter[str | DeleteTopicState],
     mutations: Mutations | None,
+    context: RequestContext,
 ) -> list[DeletableTopicResult]:
     results = []
     gone = []
@@ -306,6 +318,8 @@ def _deleted(
             gone.append(topic)
             result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
         results.append(result)
+    for topic in gone:
+        tell_change(state, context, "topic deleted", topic=topic.name, partitions=len(topic.partitions))
     state.delete_topics(gone)
     return results
 
@@ -350,7 +364,7 @@ def create_partitions(
         try:
             if times[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            yield from _grow(state, wanted, request.validate_only, created)
+            yield from _grow(state, wanted, request.validate_only, created, context)
         except Refused as refused:
             error, message = refused.error, refused.message
         results.append(CreatePartitionsTopicResult(name=name, error_code=error, error_message=message))
@@ -358,7 +372,7 @@ def create_partitions(
 
 
 def _grow(
-    state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created
+    state: BrokerState, wanted: CreatePartitionsTopic, validate_only: bool, created: _Created, context: RequestContext
 ) -> Generator[int, None, None]:
     topic, additional = _growth(state, wanted)
     # First of all: a request may want two billion.
@@ -368,7 +382,7 @@ def _grow(
     if validate_only:
         return
     if additional <= LOGS_A_TURN:
-        state.topics.change(topic, assignments=topic.partitions + added)
+        _add(state, topic, added, context)
         return
     topic_id = topic.topic_id
     state.topics.begin_growth(topic_id)
@@ -385,9 +399,15 @@ def _grow(
         topic, additional = _growth(state, wanted)
         if topic.topic_id != topic_id:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        state.topics.change(topic, assignments=topic.partitions + _added(state, topic, wanted, additional))
+        _add(state, topic, _added(state, topic, wanted, additional), context)
     finally:
         state.topics.end_growth(topic_id)
+
+
+def _add(state: BrokerState, topic: Topic, added: tuple[PartitionAssignment, ...], context: RequestContext) -> None:
+    before = len(topic.partitions)
+    state.topics.change(topic, assignments=topic.partitions + added)
+    tell_change(state, context, "partitions added", topic=topic.name, before=before, after=before + len(added))
 
 
 def _growth(state: BrokerState, wanted: CreatePartitionsTopic) -> tuple[Topic, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
+from kohort.broker.change_log import tell_change
 from kohort.broker.request import ROW_BYTES, ROWS, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
@@ -235,10 +236,16 @@ def _write_marker(
     if name == OFFSETS_TOPIC:
         if state.shards[index].unavailable:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return state.groups.end_transaction(index, marker, wanted.transaction_version).error
-    if topic.is_internal:
+        appended = state.groups.end_transaction(index, marker, wanted.transaction_version)
+    elif topic.is_internal:
         return ErrorCode.INVALID_TOPIC_EXCEPTION  # nothing is written there in transactions
-    return state.turn.append_marker(partition, marker, wanted.transaction_version).error
+    else:
+        appended = state.turn.append_marker(partition, marker, wanted.transaction_version)
+    if not appended.error:
+        what = "transaction committed in a partition" if marker.committed else "transaction aborted in a partition"
+        values = {"producer_id": wanted.producer_id, "epoch": wanted.producer_epoch}
+        tell_change(state, context, what, partition=f"{name}-{index}", **values)
+    return appended.error
 
 
 def _marker_results(

@@ -8,7 +8,7 @@ beside the newest of its key, with its producer's id, until the machine learns o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kohort.coordinator.events import Record
 from kohort.storage.protocol import LogKey, Storage, StorageError, StoredBatch
@@ -24,13 +24,17 @@ _Found = tuple[bytes | None, int, int]
 _Records = dict[bytes | None, _Found]
 
 
-def newest_records(storage: Storage, log: LogKey, offset: int) -> Iterator[tuple[Record, int]]:
-    """The records from `offset` on, in the log's order, each with its timestamp. Raises StorageError."""
+def newest_records(
+    storage: Storage, log: LogKey, offset: int, reading: Callable[[], object] = lambda: None
+) -> Iterator[tuple[Record, int]]:
+    """The records from `offset` on, in the log's order, each with its timestamp. `reading` is called for each
+    READ_BYTES. Raises StorageError."""
     newest: _Records = {}
     open_of: dict[int, _Records] = {}
     """By producer: the newest records of its open transaction."""
     is_sorted = True
     while batches := storage.read(log, offset, READ_BYTES):
+        reading()
         for batch in batches:
             header = _header(log, batch)
             if header.is_control:

@@ -94,6 +94,8 @@ class Partition:
         self.end_offset = 0 if info is None else info.end_offset
         """The offset that the next record gets."""
         self.high_watermark = self.end_offset
+        self.fetched_bytes = 0
+        """Of the answers to fetches, since the start."""
         self.settings = settings
         self.leader_epoch = leader_epoch
         self._storage = storage

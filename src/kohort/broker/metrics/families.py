@@ -1,7 +1,8 @@
 """The table of all series. docs/metrics.md has a row for each (tests/structure/test_metrics_page.py).
 
 Sources of the names: kafka_exporter (kafka_exporter.go), jmx_exporter's sample rules for Kafka
-(example_configs/kafka-2_0_0.yml) and Strimzi's, kafka-lag-exporter; `kohort_` and `process_` are beside them.
+(example_configs/kafka-2_0_0.yml) and Strimzi's, kafka-lag-exporter, kminion; `kohort_` and `process_` are beside
+them.
 """
 
 from __future__ import annotations
@@ -91,10 +92,37 @@ UNDER_REPLICATED = _gauge(
 _TOPIC_BEAN = "kafka_server_brokertopicmetrics_"
 MESSAGES_IN = _counter(f"{_TOPIC_BEAN}messagesin_total", "Records appended; without the label: to all topics", "topic")
 BYTES_IN = _counter(f"{_TOPIC_BEAN}bytesin_total", "Bytes appended; without the label: to all topics", "topic")
-BYTES_OUT = _counter(f"{_TOPIC_BEAN}bytesout_total", "Bytes of records in the answers to fetches, of all topics")
+BYTES_OUT = _counter(
+    f"{_TOPIC_BEAN}bytesout_total",
+    "Bytes of records in the answers to fetches; without the label: of all topics",
+    "topic",
+)
 PRODUCE_REQUESTS = _counter(f"{_TOPIC_BEAN}totalproducerequests_total", "Produce requests")
 FETCH_REQUESTS = _counter(f"{_TOPIC_BEAN}totalfetchrequests_total", "Fetch requests")
 REQUESTS = _counter("kafka_network_requestmetrics_requests_total", "Requests that were handled", "request", "version")
+_OF_REQUEST = "kafka_network_requestmetrics_"
+REQUEST_ERRORS = _counter(f"{_OF_REQUEST}errors_total", "Errors in answers, one for each row", "request", "error")
+TOTAL_TIMES = _gauge(f"{_OF_REQUEST}totaltimems", "From arrival to answer, of the last requests", "request", "quantile")
+TOTAL_TIMES_COUNT = _gauge(f"{_OF_REQUEST}totaltimems_count", "Requests that were handled", "request")
+QUEUE_TIMES = _gauge(f"{_OF_REQUEST}requestqueuetimems", "Until the turn of the request", "request", "quantile")
+LOCAL_TIMES = _gauge(f"{_OF_REQUEST}localtimems", "While the turn was decided", "request", "quantile")
+REMOTE_TIMES = _gauge(
+    f"{_OF_REQUEST}remotetimems",
+    "Until the answer was durable: the commit, and what waits on purpose",
+    "request",
+    "quantile",
+)
+SEND_TIMES = _gauge(
+    f"{_OF_REQUEST}responsesendtimems", "Until the answer was given to the system", "request", "quantile"
+)
+_QUOTA = "resource", "user", "clientId"
+QUOTA_BYTE_RATE = _gauge("kafka_server_quota_byte_rate", "Bytes a second of a client that has a quota", *_QUOTA)
+QUOTA_REQUEST_TIME = _gauge(
+    "kafka_server_quota_request_time", "Percentage of a thread's time of a client that has a quota", *_QUOTA
+)
+QUOTA_THROTTLE_TIME = _gauge(
+    "kafka_server_quota_throttle_time", "Milliseconds for which the client would be throttled now", *_QUOTA
+)
 NETWORK_IDLE = _gauge(
     "kafka_network_socketserver_networkprocessoravgidle_percent",
     "Share of the time, from 0 to 1, in which the event loop's thread used no CPU, since the last scrape",
@@ -128,6 +156,9 @@ BUILD_INFO = _gauge("kohort_build_info", "1, with the version and how the hot mo
 TURNS = _histogram("kohort_turn_seconds", "Time of a turn, from its first request to its answers")
 STEPS = _histogram("kohort_step_seconds", "Time in which a turn's requests are decided; others wait for it")
 COMMITS = _histogram("kohort_commit_seconds", "Time in which a turn becomes durable")
+REQUEST_SECONDS = _histogram(
+    "kohort_request_seconds", "From arrival to answer, of a sample of the requests that needed a turn", "api"
+)
 TURN_UNDER_WAY = _gauge("kohort_turn_under_way_seconds", "For how long the present turn runs; 0 between turns")
 REBALANCES = _counter("kohort_rebalances_total", "Rebalances that began, by what began them", "consumergroup", "cause")
 REBALANCING = _gauge("kohort_group_rebalancing", "1 while the group is not stable and has members", "consumergroup")
@@ -164,6 +195,47 @@ LEFT_OUT = _gauge("kohort_metrics_series_left_out", "Series that metrics.max.ser
 SCRAPES = _counter("kohort_metrics_scrapes_total", "Scrapes before this one")
 SCRAPE_TIME = _gauge("kohort_metrics_last_scrape_seconds", "Time of the last scrape before this one")
 SCRAPE_STEP = _gauge("kohort_metrics_longest_step_seconds", "Longest time for which a scrape has kept the event loop")
+
+# -- kminion's (metrics.kminion)
+
+_KMINION = "kminion_kafka_"
+_OF_GROUP = f"{_KMINION}consumer_group_"
+KMINION_UP = _gauge("kminion_exporter_up", "1", "version")
+KMINION_CLUSTER = _gauge(
+    f"{_KMINION}cluster_info", "1, with the cluster", "cluster_version", "broker_count", "controller_id", "cluster_id"
+)
+KMINION_BROKER = _gauge(
+    f"{_KMINION}broker_info", "1 for each broker", "broker_id", "address", "port", "rack_id", "is_controller"
+)
+KMINION_TOPIC = _gauge(
+    f"{_KMINION}topic_info", "1 for each topic", "topic_name", "partition_count", "replication_factor", "cleanup_policy"
+)
+KMINION_HIGH = _gauge(
+    f"{_KMINION}topic_partition_high_water_mark", "Offset that the next record gets", "topic_name", "partition_id"
+)
+KMINION_HIGH_SUM = _gauge(f"{_KMINION}topic_high_water_mark_sum", "Sum of the topic's high water marks", "topic_name")
+KMINION_LOW = _gauge(
+    f"{_KMINION}topic_partition_low_water_mark", "The first offset that can be read", "topic_name", "partition_id"
+)
+KMINION_LOW_SUM = _gauge(f"{_KMINION}topic_low_water_mark_sum", "Sum of the topic's low water marks", "topic_name")
+KMINION_GROUP = _gauge(
+    f"{_OF_GROUP}info", "1 if the group is stable", "group_id", "protocol", "protocol_type", "state", "coordinator_id"
+)
+KMINION_MEMBERS = _gauge(f"{_OF_GROUP}members", "Members of the group", "group_id")
+KMINION_EMPTY_MEMBERS = _gauge(f"{_OF_GROUP}empty_members", "Members without a partition", "group_id")
+KMINION_TOPIC_MEMBERS = _gauge(
+    f"{_OF_GROUP}topic_members", "Members that have partitions of the topic", "group_id", "topic_name"
+)
+KMINION_ASSIGNED = _gauge(
+    f"{_OF_GROUP}topic_assigned_partitions", "Partitions of the topic that members have", "group_id", "topic_name"
+)
+KMINION_OFFSET_SUM = _gauge(
+    f"{_OF_GROUP}topic_offset_sum", "Sum of the committed offsets of the topic", "group_id", "topic_name"
+)
+KMINION_LAG = _gauge(
+    f"{_OF_GROUP}topic_partition_lag", "Records behind the committed offset", "group_id", "topic_name", "partition_id"
+)
+KMINION_TOPIC_LAG = _gauge(f"{_OF_GROUP}topic_lag", "Sum of the lags of the topic", "group_id", "topic_name")
 
 # -- of the process, as client libraries name them
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-import msgspec
-
 from kohort.broker.lag.lag_times import IN_BATCH, UNKNOWN, Ages
-from kohort.broker.logs.partition import Partition
 from kohort.broker.metrics import families as f
+from kohort.broker.metrics.group_names import GroupNames
+from kohort.broker.metrics.kminion import add_group
+from kohort.broker.metrics.rows import OfTopic, Row
 from kohort.broker.metrics.samples import Samples, escaped, number
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
@@ -39,27 +39,6 @@ PARTITION, TOPIC = "partition", "topic"
 """Values of metrics.groups.granularity; the third is "group"."""
 
 
-class Row(msgspec.Struct, gc=False):
-    """A partition of a topic in which the group has committed."""
-
-    index: int
-    offset: int
-    """-1: nothing committed."""
-    lag: int
-    """-1: nothing committed, or no such partition."""
-    lag_ms: Millis
-    partition: Partition | None = None
-
-
-class OfTopic(msgspec.Struct):
-    name: str
-    rows: list[Row]
-    offset_sum: int = 0
-    lag_sum: int = 0
-    max_lag: int = -1
-    max_lag_ms: Millis = UNKNOWN
-
-
 class Census:
     """What is counted over all groups."""
 
@@ -69,13 +48,16 @@ class Census:
 
 
 def add_groups(
-    state: BrokerState, samples: Samples, ages: Ages, census: Census, now: Millis
+    state: BrokerState, samples: Samples, ages: Ages, census: Census, names: GroupNames, now: Millis
 ) -> Generator[None, None, None]:
     occupied: list[tuple[Shard, str]] = []
     empty: list[tuple[Shard, str]] = []
     for shard in state.shards:
         for group in shard.list_groups((), ()):
             census.states[group.group_state] += 1
+            if not names.has(group.group_id):
+                census.offsets += len(shard.hard.offsets.get(group.group_id, ()))
+                continue
             (empty if group.group_state == Phase.EMPTY.value else occupied).append((shard, group.group_id))
         yield
     left = len(occupied) + len(empty)
@@ -105,10 +87,13 @@ def _add_group(
     samples.add(f.GROUP_MEMBERS, members, group_id)
     if members:
         samples.add(f.REBALANCING, int(is_rebalancing), group_id)
+    if topics:
+        yield from _find_ages(topics, ages, now)
+        _add_sums(state, samples, group_id, topics)
+    if state.config.metrics_kminion:
+        yield from add_group(state, samples, shard, group_id, topics)
     if not topics:
         return
-    yield from _find_ages(topics, ages, now)
-    _add_sums(state, samples, group_id, topics)
     if state.config.metrics_groups_granularity != PARTITION:
         return
     count = sum(2 * len(topic.rows) for topic in topics)

@@ -18,9 +18,9 @@ class Histogram:
         """Values up to each bound and above the bound before; the last one: above all."""
         self.sum = 0.0
 
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
 
 
 def add_histogram(

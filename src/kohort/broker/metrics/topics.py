@@ -10,6 +10,7 @@ from collections.abc import Generator
 
 from kohort.broker.metrics import families as f
 from kohort.broker.metrics.families import Family
+from kohort.broker.metrics.kminion import add_topic
 from kohort.broker.metrics.samples import Samples, escaped
 from kohort.broker.metrics.turn_times import TurnTimes
 from kohort.broker.state import BrokerState
@@ -50,7 +51,7 @@ def _add_offsets(state: BrokerState, samples: Samples, topic: Topic) -> Generato
     if partitions is None:  # deleted since the scrape began
         return
     place = f'topic="{escaped(topic.name)}",partition="'
-    size = 0
+    size = fetched = 0
     for start in range(0, len(partitions), STEP_ROWS):
         rows = list(enumerate(partitions[start : start + STEP_ROWS], start))
         ends = [f'{f.END_OFFSET.name}{{{place}{index}"}} {partition.end_offset}' for index, partition in rows]
@@ -64,8 +65,13 @@ def _add_offsets(state: BrokerState, samples: Samples, topic: Topic) -> Generato
         samples.add_lines(f.START_OFFSET, firsts)
         samples.add_lines(f.STABLE_OFFSET, held)
         size += sum(partition.size for _, partition in rows)
+        fetched += sum(partition.fetched_bytes for _, partition in rows)
         yield
     samples.add(f.TOPIC_BYTES, size, topic.name)
+    if fetched:
+        samples.add(f.BYTES_OUT, fetched, topic.name)
+    if state.config.metrics_kminion:
+        yield from add_topic(samples, topic, partitions)
 
 
 def _add_replicas(samples: Samples, topic: Topic) -> Generator[None, None, None]:

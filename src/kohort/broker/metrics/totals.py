@@ -7,8 +7,10 @@ from collections.abc import Generator
 
 from kohort.broker.apis import APIS, FETCH, PRODUCE
 from kohort.broker.metrics import families as f
+from kohort.broker.metrics.group_names import GroupNames
 from kohort.broker.metrics.groups import Census
 from kohort.broker.metrics.histograms import Histogram, add_histogram
+from kohort.broker.metrics.request_times import CONSUMERS_FETCH
 from kohort.broker.metrics.samples import Samples
 from kohort.broker.metrics.turn_times import TurnTimes
 from kohort.broker.state import BrokerState
@@ -16,8 +18,6 @@ from kohort.config import Address
 from kohort.coordinator.journal.rebalance_counts import BOUNDS_S
 from kohort.coordinator.transactions.transaction import State
 
-CONSUMERS_FETCH = "FetchConsumer"
-"""Kafka counts the fetches of consumers under this name too (RequestMetrics.java)."""
 EXPIRED = "session expired"
 STATES = {
     f.GROUPS_PREPARING: ("PreparingRebalance", "Assigning"),
@@ -47,11 +47,18 @@ def _add(samples: Samples, family: f.Family, histogram: Histogram) -> None:
     add_histogram(samples, family, histogram.bounds, histogram.counts, histogram.sum)
 
 
-def _add_requests(state: BrokerState, samples: Samples) -> None:
+def handled_requests(state: BrokerState) -> Counter[int]:
+    """Of each API."""
     of_api: Counter[int] = Counter()
+    for head, count in state.requests.items():
+        of_api[int.from_bytes(head[:2], "big")] += count.handled
+    return of_api
+
+
+def _add_requests(state: BrokerState, samples: Samples) -> None:
+    of_api = handled_requests(state)
     for head, count in sorted(state.requests.items(), key=lambda item: item[0]):
         key, version = int.from_bytes(head[:2], "big"), int.from_bytes(head[2:], "big")
-        of_api[key] += count.handled
         if count.handled:
             for name in (APIS[key].name, CONSUMERS_FETCH) if key == FETCH.key else (APIS[key].name,):
                 samples.add(f.REQUESTS, count.handled, name, str(version))
@@ -69,7 +76,7 @@ def add_census(state: BrokerState, samples: Samples, census: Census) -> None:
     samples.add(f.WAITING, len(state.fetch_waits), "fetch")
 
 
-def add_rebalances(state: BrokerState, samples: Samples) -> Generator[None, None, None]:
+def add_rebalances(state: BrokerState, samples: Samples, names: GroupNames) -> Generator[None, None, None]:
     counts = state.journal.counts
     samples.add(f.EXPIRED, counts.events.get(EXPIRED, 0))
     for event, count in sorted(counts.events.items()):
@@ -77,7 +84,8 @@ def add_rebalances(state: BrokerState, samples: Samples) -> Generator[None, None
     for protocol, took in counts.took.items():
         add_histogram(samples, f.REBALANCE_TIMES, BOUNDS_S, took, counts.took_ms[protocol] / 1000, protocol)
     for at, ((group, cause), count) in enumerate(list(counts.began.items())):
-        samples.add(f.REBALANCES, count, group, cause)
+        if names.has(group):
+            samples.add(f.REBALANCES, count, group, cause)
         if at % 500 == 499:
             yield
 

@@ -7,6 +7,8 @@ silent.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from kohort.broker.quotas.entities import CONNECTION, REQUEST, Found, Quotas
 from kohort.broker.quotas.rates import Rate, TokenBucket
 from kohort.broker.turn import Millis
@@ -55,6 +57,15 @@ class Meters:
         found = self.quotas.find(key, user, client)
         if found is not None:
             self._rate((broker_id, key, found.user, found.client)).add(-amount, now)
+
+    def usage(self, keys: Collection[str], now: Millis) -> Iterator[tuple[str, str, str, float, Millis]]:
+        """What clients use of these quotas, by broker: key, user and client id ("" for one that does not count), the
+        rate, and for how long the client would have to wait now. The meters may change meanwhile."""
+        for (_, key, user, client), rate in list(self._rates.items()):
+            found = self.quotas.find(key, user or "", client or "") if key in keys else None
+            if found is not None:
+                delay = min(rate.delay_ms(found.bound, now), LONGEST_MS)
+                yield key, user or "", client or "", rate.measure(now)[0], delay
 
     def most_at_once(self, key: str, user: str, client: str) -> int | None:
         """The largest amount that a client may use at once; None if there is no limit. Source:

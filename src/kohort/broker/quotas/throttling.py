@@ -136,6 +136,7 @@ class Throttling:
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             connection, _ = self._muted.pop(heapq.heappop(self._heap)[1])
             connection.is_muted = False
+            connection.wait_from(now)
             if connection.has_member and self._state.config.deviations.short_mutes:
                 connection.grace = _before_heartbeat(connection)
             due.append(connection)

@@ -23,17 +23,22 @@ class Repeats:
         self.heartbeats = Heartbeats(state)
         self.commits = Commits(state)
         self._turn = state.turn
+        self._late_ms = state.late_ms
 
     def answer(self, connection: Connection, frame: bytes) -> bytes:
         """The answer to a request that needs no handler; empty for any other, of which nothing is done."""
         if connection.rules_version != self._state.rules_version:
             self._forget_allowed(connection)
+        now = self._turn.now
         if frame[:2] == OFFSET_COMMIT_KEY:
-            answer = self.commits.answer(connection, frame, self._turn.now)
+            answer = self.commits.answer(connection, frame, now)
             if answer:
                 connection.is_held = False
-            return answer
-        return b"" if connection.is_held else self.heartbeats.answer(connection, frame, self._turn.now)
+        else:
+            answer = b"" if connection.is_held else self.heartbeats.answer(connection, frame, now)
+        if answer and now - connection.arrived >= self._late_ms:
+            self._turn.late.append(connection.late(frame, now))
+        return answer
 
     def at_once(self, connection: Connection, data: bytes, now: Millis) -> tuple[bytes, int]:
         """The answers to the requests that `data` begins with, as far as they need no turn; and their size in bytes."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node
 from kohort.broker.topics.catalog import (
-    INTERNAL_TOPICS,
     METADATA_LOG,
     OWN_TOPICS,
     TRANSACTIONS_TOPIC,
@@ -136,9 +135,6 @@ class TopicStore:
         self.partitions[topic_id] = []
         topic = self.catalog.topics[name]
         self._open_new_partitions(topic)
-        if name not in INTERNAL_TOPICS:
-            replicas = len(assignments[0].replicas)
-            self._turn.tell("topic created", topic=name, partitions=len(assignments), replicas=replicas)
         return topic
 
     def change(
@@ -167,7 +163,6 @@ class TopicStore:
     def delete(self, topic: Topic) -> None:
         self.decide(topic_deleted_record(topic.name))
         self.changed[topic.name] = None
-        self._turn.tell("topic deleted", topic=topic.name)
         partitions = self.partitions.pop(topic.topic_id)
         self._fetch_waits.wake([partition.log for partition in partitions])
         if len(partitions) > LOGS_A_TURN:
@@ -178,10 +173,7 @@ class TopicStore:
 
     def configure_broker(self, broker: str, configs: Mapping[str, str]) -> None:
         """Replace what is set on a broker, or, with the name "", on all brokers."""
-        former = self.catalog.broker_configs.get(broker, {})
         self.decide(broker_record(broker, configs))
-        names = sorted(name for name in former.keys() | configs.keys() if former.get(name) != configs.get(name))
-        self._turn.tell("broker configs changed", broker=broker or "all", names=",".join(names))
         for topic in self.catalog.topics.values():
             self._configure(self.partitions[topic.topic_id], topic, 0)
 

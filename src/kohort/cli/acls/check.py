@@ -10,6 +10,7 @@ from kohort.broker.authorization import Operation, Principal, Resource
 from kohort.broker.security.acls import Acl, Acls
 from kohort.broker.security.authorizer import AclAuthorizer, Rule
 from kohort.client.admin.acls import MATCH, AclFilter
+from kohort.client.admin.configs import ResourceType
 from kohort.client.cluster import Cluster
 
 SUPER_USERS, EVERYONE = "super.users", "allow.everyone.if.no.acl.found"
@@ -24,7 +25,8 @@ def rule_of(cluster: Cluster, principal: str, host: str, operation: int, resourc
             str(at),
             Acl(acl.resource, acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission),
         )
-    settings = {entry.name: entry.value or "" for entry in cluster.describe_broker_configs(cluster.controller_id())}
+    broker = str(min(cluster.nodes()))
+    settings = {entry.name: entry.value or "" for entry in cluster.configs_of(ResourceType.BROKER, broker)}
     users = [user.strip() for user in settings.get(SUPER_USERS, "").split(";")]
     authorizer = AclAuthorizer(acls, users, allow_everyone=settings.get(EVERYONE) == "true")
     kind, _, user = principal.partition(":")

@@ -10,19 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
+from kohort.cli.configs.words import change_of
 from kohort.cli.confirmation import confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_topics, connected, fail
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import near_word, pairs
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.cli.places import partitions_in
-from kohort.client.admin.configs import ConfigEntry
+from kohort.client.admin.configs import ConfigEntry, ConfigSource, ResourceType
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 from kohort.wire.errors import ErrorCode
 
 UNCHANGED = "nothing was changed"
-DEFAULT = "the default"
+ON_TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
 def alter(
@@ -63,7 +64,8 @@ def alter(
             confirm(question, yes=yes, declined=UNCHANGED, err=output != Format.TABLE)
         old = _alter_configs(cluster, topic, changes)
         if output == Format.TABLE:
-            show(Line(f"{topic}: {key}: {_change(old.get(key), value)}") for key, value in changes.items())
+            lines = ((key, change_of(key, old.get(key), ON_TOPIC, value)) for key, value in changes.items())
+            show(Line(f"{topic}: {key}: {line}") for key, line in lines)
         if partitions is not None:
             cluster.create_partitions(topic, partitions)
     if output != Format.TABLE:
@@ -79,21 +81,13 @@ def alter(
         show([Line(f"{topic}: {plural(count, 'partition')} → {partitions}")])
 
 
-def _change(old: ConfigEntry | None, new: str | None) -> str:
-    before = (old.value if old else None) or "not set"
-    if new is None:
-        return f"{before} → {DEFAULT}" if old and old.set_on_topic else f"{before}, {DEFAULT} already"
-    same = old is not None and old.set_on_topic and old.value == new
-    return f"{before} already" if same else f"{before} → {new}"
-
-
 def _alter_configs(cluster: Cluster, topic: str, changes: Mapping[str, str | None]) -> dict[str, ConfigEntry]:
     """Change settings. Returns those before, of defaults too. Names a near setting for an unknown one."""
     if not changes:
         return {}
     old = {entry.name: entry for entry in cluster.describe_configs([topic])[topic]}
     try:
-        cluster.alter_topic_configs(topic, changes)
+        cluster.alter_configs(ResourceType.TOPIC, topic, changes)
     except ServerError as error:
         if error.code != ErrorCode.INVALID_CONFIG:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kohort.broker.metrics import families as f
+from kohort.broker.metrics.request_times import RequestTimes
 from kohort.broker.metrics.samples import OPEN_METRICS, Samples
 from kohort.broker.metrics.samples import TEXT as METRICS_TEXT
 from kohort.broker.metrics.scrape import Metrics
@@ -40,8 +41,9 @@ class HttpPages:
 
     def __init__(self, config: Config, address: Address, clock: Clock) -> None:
         self.times = TurnTimes()
+        self.requests = RequestTimes()
         self.between = BetweenTurns()
-        self.observers = (self.times, self.between)
+        self.observers = (self.times, self.requests, self.between)
         self.door = HttpDoor(address, self._answer, may_be_insecure=config.allow_insecure_listeners)
         self.stopping = False
         self._config = config
@@ -75,7 +77,7 @@ class HttpPages:
         self._writer_runs = writer_runs
         self._failed_logins = failed_logins
         self._wake = wake
-        self._metrics = Metrics(state, self.times, self._clock.now, self._add_more)
+        self._metrics = Metrics(state, self.times, self._clock.now, self._add_more, self.requests)
         self._scraper = Scraper(self._metrics, self.between)
         await self.door.up()
         self._is_up = True

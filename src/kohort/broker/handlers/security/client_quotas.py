@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+from kohort.broker.change_log import difference, tell_change
 from kohort.broker.handlers.config_resources import Refused
 from kohort.broker.quotas.entities import (
     CLIENT_ID,
@@ -129,7 +130,7 @@ def alter_client_quotas(
         try:
             if key in results:
                 raise _duplicate(names)
-            _alter(state, names, entry, validate_only=request.validate_only)
+            _alter(state, context, names, entry, validate_only=request.validate_only)
         except Refused as refused:
             error, message = refused.error, refused.message
         entity = tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in key)
@@ -146,7 +147,14 @@ def _duplicate(names: dict[str, str | None]) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity ClientQuotaEntity(entries={{{entries}}})")
 
 
-def _alter(state: BrokerState, names: dict[str, str | None], entry: AlteredEntry, *, validate_only: bool) -> None:
+def _alter(
+    state: BrokerState,
+    context: RequestContext,
+    names: dict[str, str | None],
+    entry: AlteredEntry,
+    *,
+    validate_only: bool,
+) -> None:
     """Raises Refused; then nothing of the entity is changed."""
     if len({op.key for op in entry.ops}) < len(entry.ops):
         raise _duplicate(names)
@@ -162,6 +170,7 @@ def _alter(state: BrokerState, names: dict[str, str | None], entry: AlteredEntry
         raise Refused(ErrorCode.POLICY_VIOLATION, f"{state.config.quotas_max} entities have quotas: quotas.max")
     if after != before and not validate_only:
         state.set_quotas(entity, after)
+        tell_change(state, context, "quotas changed", entity=str(entity), changes=difference(before, after))
 
 
 def _after(names: dict[str, str | None], before: dict[str, float], ops: Sequence[OpData]) -> dict[str, float]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
+from kohort.broker.change_log import difference, tell_change
 from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import scram_record
-from kohort.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, NAMES, credential, key_bytes
+from kohort.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, NAMES, Credential, credential, key_bytes
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -78,22 +79,33 @@ def alter_user_scram_credentials(
     last = {change.name: change for change in changes}
     results = []
     for at, name in enumerate(last, 1):
-        results.append(_changed(state, last[name], times[name]))
+        results.append(_changed(state, last[name], times[name], context))
         if at % CHANGES == 0:
             yield CHANGES * ROW_BYTES
     return AlterUserScramCredentialsResponse(results=tuple(results))
 
 
-def _changed(state: BrokerState, change: _Change, times: int) -> AlterUserScramCredentialsResult:
+def _changed(
+    state: BrokerState, change: _Change, times: int, context: RequestContext
+) -> AlterUserScramCredentialsResult:
     refusal = (ErrorCode.DUPLICATE_RESOURCE, TWICE) if times > 1 else _refusal(state, change)
     if refusal is None:
+        former = state.catalog.credentials.find(change.name, change.mechanism)
         new = None
         if isinstance(change, ScramCredentialUpsertion):
             mechanism = NAMES[change.mechanism]
             new = credential(mechanism, bytes(change.salted_password), bytes(change.salt), change.iterations)
         state.topics.decide(scram_record(change.name, change.mechanism, new))
+        what = "user credential deleted" if new is None else "user credential set"
+        changes = difference(_told(former), _told(new))
+        tell_change(state, context, what, user=change.name, mechanism=NAMES[change.mechanism], changes=changes)
     error, message = refusal or (ErrorCode.NONE, None)
     return AlterUserScramCredentialsResult(user=change.name, error_code=error, error_message=message)
+
+
+def _told(found: Credential | None) -> dict[str, int]:
+    """What the log may say of a credential."""
+    return {} if found is None else {"iterations": found.iterations}
 
 
 def _refusal(state: BrokerState, change: _Change) -> _Refusal | None:

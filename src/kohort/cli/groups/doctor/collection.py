@@ -11,6 +11,7 @@ from kohort.cli.groups.lookup import selected
 from kohort.cli.option_objects import near_word
 from kohort.cli.output import plural
 from kohort.cli.stable_offsets import StableEnd, stable_ends
+from kohort.client.admin.configs import ResourceType
 from kohort.client.admin.groups import ListedGroup
 from kohort.client.admin.survey import Survey, SurveyedGroup, Surveyor
 from kohort.client.cluster import Cluster
@@ -132,7 +133,7 @@ def _retention(cluster: Cluster, groups: Iterable[SurveyedGroup]) -> tuple[int |
     if not any(status.get("phase") == "Empty" for status in statuses):
         return None, ""
     try:
-        entries = cluster.describe_broker_configs(min(cluster.nodes()))
+        entries = cluster.configs_of(ResourceType.BROKER, str(min(cluster.nodes())))
     except (ServerError, UnsupportedVersion) as error:
         return None, f"when offsets expire: {error.message}"
     value = next((entry.value for entry in entries if entry.name == RETENTION), None)

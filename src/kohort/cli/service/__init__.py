@@ -1,0 +1,5 @@
+"""`kohort service`.
+
+app   prints the unit
+unit  its text
+"""
