@@ -67,10 +67,11 @@ def restore(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Bring back committed offsets that were reset, deleted, or have expired; kohort only.
+    """Bring back offsets that were reset, deleted or expired.
 
     Shows what would change; --execute does it, and asks first. The group must have no members; one that was deleted is
-    created anew. Progress of members is not kept: kohort groups explain lists what can be undone.
+    created anew. Only the journal of a kohort server keeps such changes, and not the progress of members: kohort groups
+    explain lists what can be undone.
     """
     scope = scope_of("--topic", topic or ())
     check_new("--backup", backup)
