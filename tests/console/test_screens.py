@@ -107,11 +107,12 @@ def test_members(pages: Pages, member: GroupMember, unique: str) -> None:
 
 def test_rebalances_and_one_of_them(pages: Pages, member: GroupMember, unique: str) -> None:
     page = pages.get("/group", id=unique, tab="rebalances")
-    [row] = page.body()
-    assert row[0] == "1"
+    row, changed = page.body()
+    assert row[0] == "2"
     assert row[1].startswith("by-hand on 127.0.0.1 joined 20")
     assert "stable after" in row[1]
     assert row[3] == "Stable"
+    assert "committed offsets without being a member" in changed[1]
     one = pages.get(next(link for link in page.links if link.startswith("/rebalance")))
     assert "by-hand on 127.0.0.1 joined" in one.text
     [member_row] = one.body()
@@ -138,7 +139,7 @@ def test_a_rebalance_that_runs(pages: Pages, member: GroupMember, unique: str) -
     assert "awaited: by-hand on 127.0.0.1; to join" in one.text
     assert rows["late"][0] == "late 127.0.0.1 joined"
     assert "data-live" in one.html
-    live = pages.live("rebalance", group=unique, number=2)
+    live = pages.live("rebalance", group=unique, number=3)
     assert live["rows"][""]["outcome"] == ["running", "busy"]
     assert "<svg" in live["regions"]["chart"]
     member.rejoin()

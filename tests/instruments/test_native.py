@@ -171,7 +171,7 @@ def test_a_transaction_that_has_begun_is_finished() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         seen = pool.submit(_answering, listener, [ANSWER] * 2)
         server = Server("pure", os.getpid(), listener.getsockname())
-        done = load(server, [[FRAME] * 4], depth=1, seconds=1e-4, steps=[9, 9])
+        done = load(server, [[FRAME] * 4], depth=1, seconds=1e-9, steps=[9, 9])
     assert len(seen.result()) == 2
     assert done["transactions"] == 1
 

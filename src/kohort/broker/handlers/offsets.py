@@ -54,7 +54,7 @@ _Topic = TypeVar("_Topic", OffsetCommitRequestTopic, OffsetDeleteRequestTopic, T
 MOST_PARTITIONS = 10_000
 """Partitions of one commit, or of one deletion. Kafka has a similar limit: the records of a commit
 are one batch, of up to message.max.bytes."""
-DELETE_STEP = 200
+DELETE_STEP = 150
 """Partitions of a deletion above which it is made in steps."""
 COMMIT_STEP = 500
 """Partitions of a commit above which it is made in steps. If the group refuses a step, the earlier ones count: each
