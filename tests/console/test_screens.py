@@ -112,7 +112,7 @@ def test_rebalances_and_one_of_them(pages: Pages, member: GroupMember, unique: s
     assert row[1].startswith("by-hand on 127.0.0.1 joined 20")
     assert "stable after" in row[1]
     assert row[3] == "Stable"
-    assert "committed offsets without being a member" in changed[1]
+    assert changed[1].startswith("kohort on 127.0.0.1 set 2 committed offsets without being a member")
     one = pages.get(next(link for link in page.links if link.startswith("/rebalance")))
     assert "by-hand on 127.0.0.1 joined" in one.text
     [member_row] = one.body()

@@ -26,8 +26,7 @@ ORDINARY = ("joined last", "led and synced late", "gave up late")
 def story_lines(story: Document, names: Names) -> list[Line]:
     if story.get("changed"):
         return change_lines(story, names)
-    headline = happened(story.get("cause", {}), names, consumers=_is_of_consumer_group(story))
-    lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {headline}", bold=True)]
+    lines = [_head(story, names)]
     if story.get("outcome") != "noted":
         lines.append(Line(_outcome(story), 4))
         lines += [Line(text, 4) for text in (*_held_up(story, names), *_held_back(story))]
@@ -41,24 +40,35 @@ def story_lines(story: Document, names: Names) -> list[Line]:
 
 def change_lines(story: Document, names: Names) -> list[Line]:
     """Committed offsets that were changed from outside, deleted, or have expired; `kohort groups restore` undoes it."""
-    cause = story.get("cause", {})
     rows = [(topic, *row) for topic, rows in sorted(story["changed"].items()) for row in sorted(rows)]
-    count = plural(len(rows), "committed offset")
-    who = names.with_host(cause) if cause.get("client_id") else ""
-    if cause.get("what") == "offsets changed":
-        goes_on = ", and committed again and again" if story.get("goes_on") else ""
-        headline = f"{who} set {count} without being a member{goes_on}"
-    elif who:
-        headline = f"{who} deleted {count}"
-    else:
-        verb = "was" if len(rows) == 1 else "were"
-        headline = f"{count} {verb} deleted: {str(cause.get('cause', '')).partition('; ')[2]}"
-    lines = [Line(f"#{story['number']}  {instant(story['started_ms'])}  {headline}", bold=True)]
+    lines = [_head(story, names)]
     lines += [Line(f"{topic}[{index}]: {_offset(old)} → {_offset(new)}", 4) for topic, index, old, new in rows[:SHOWN]]
     if len(rows) > SHOWN:
         lines.append(Line(f"and {len(rows) - SHOWN} more, with -o json", 4))
     undo = f"kohort groups restore {shlex.quote(str(story.get('group', '')))} --before {utc(story['started_ms'])}"
     return [*lines, Line(f"to undo, with all changes from outside since then: {undo}", 4, whole=True)]
+
+
+def _head(story: Document, names: Names) -> Line:
+    return Line(f"#{story['number']}  {instant(story['started_ms'])}  {headline(story, names)}", bold=True)
+
+
+def headline(story: Document, names: Names) -> str:
+    """What a story is about: why a rebalance began, or which offsets were changed."""
+    cause = story.get("cause", {})
+    if not story.get("changed"):
+        return happened(cause, names, consumers=_is_of_consumer_group(story))
+    changed = sum(map(len, story["changed"].values()))
+    count = plural(changed, "committed offset")
+    who = names.with_host(cause) if cause.get("client_id") else ""
+    if cause.get("what") == "offsets changed":
+        return f"{who} set {count} without being a member" + (
+            ", and committed again and again" if story.get("goes_on") else ""
+        )
+    if who:
+        return f"{who} deleted {count}"
+    verb = "was" if changed == 1 else "were"
+    return f"{count} {verb} deleted: {str(cause.get('cause', '')).partition('; ')[2]}"
 
 
 def _offset(offset: int) -> str:

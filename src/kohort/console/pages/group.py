@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from kohort.cli.groups.explain import OFTEN, WORTH_NAMING_MS
 from kohort.cli.groups.standings import Offender, offenders
-from kohort.cli.groups.timeline import REBALANCING, happened, status_lines, story_lines
+from kohort.cli.groups.timeline import REBALANCING, headline, status_lines, story_lines
 from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain
 from kohort.client.admin.configs import ConfigSource
 from kohort.client.admin.groups import GroupMember
@@ -225,7 +225,7 @@ def rebalance_of(story: Document, names: Names) -> Rebalance:
     return Rebalance(
         story["number"],
         story["started_ms"],
-        happened(story.get("cause", {}), names, consumers=story.get("group_type") == "consumer"),
+        headline(story, names),
         outcome_chip(outcome),
         story.get("took_ms"),
         tuple(lines),

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kohort.cli.groups.timeline import happened, status_lines, story_lines
+from kohort.cli.groups.timeline import headline, status_lines, story_lines
 from kohort.cli.groups.wording import Document, Names, people_of
 from kohort.client.cluster import Cluster
 from kohort.console.live import Live
@@ -34,7 +34,7 @@ async def rebalance(request: Request) -> Response:
         number=number,
         story=story,
         numbers=neighbours(now, number),
-        headline=happened(story.get("cause", {}), names, consumers=story.get("group_type") == "consumer"),
+        headline=headline(story, names),
         outcome=outcome_chip(story.get("outcome", "")),
         running=chart.running,
         chart=rendered(console, chart, story, now),

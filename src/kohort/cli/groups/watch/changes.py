@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kohort.cli.groups.timeline import happened
+from kohort.cli.groups.timeline import headline
 from kohort.cli.groups.wording import Document, Names, as_document, duration, people_of
 from kohort.cli.output import plural
 from kohort.client.admin.groups import DEAD, GroupDescription
@@ -90,7 +90,7 @@ class Changes:
 
 def story_text(story: Document, names: Names) -> str:
     """`worker-3 on 10.0.0.3 joined; stable after 3.0 s`."""
-    head = happened(story.get("cause", {}), names, consumers=story.get("group_type") == "consumer")
+    head = headline(story, names)
     more = len(story.get("happenings", ())) + sum(story.get("more", {}).values())
     also = f", and {more} more" if more else ""
     took = duration(story.get("took_ms"))
