@@ -63,7 +63,7 @@ class DatabaseFile:
             raise self.explained(error, doing) from error
         except UnicodeDecodeError as error:
             # The sqlite3 module could not even read SQLite's message, which quotes a schema that is no text.
-            raise self.damaged("its schema is no text") from error
+            raise self.damaged("its schema cannot be read as text") from error
 
     def explained(self, error: sqlite3.Error, doing: str) -> StorageError:
         match code_of(error):

@@ -34,7 +34,7 @@ _EPOCH_MS = 500
 """Generations and epochs have 31 bits: enough for 34 years."""
 _LARGEST = 2**31 - 2**28
 _NONE = -(2**31)
-"""Of a clock that is wrong by decades: smaller than all numbers."""
+"""Instead of the clock's number, if the clock is wrong by decades. It is smaller than every number in a backup."""
 _IDS_A_MS = 1_000
 
 
