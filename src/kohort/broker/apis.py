@@ -307,6 +307,9 @@ CHANGES = frozenset((0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 3
 """The keys of the APIs that change what outlasts the client. A request that has arrived as a whole is handled, and a
 change in steps goes on, when the client has closed its connection, as in Kafka. Reads are dropped, and so is what only
 keeps or makes a member: joins, syncs, and heartbeats of consumer groups (68) that do not leave."""
+OF_CLIENTS = frozenset((*range(15), 17, 18, *range(22, 29), 36, 60, 68, 71, 72))
+"""What members, consumers and producers send by themselves, the broker's own kind of request among them. The others are
+sent by people and tools."""
 SECRETS = frozenset((17, 36, 51))
 """The keys of the APIs whose requests may hold a secret."""
 HEARTBEATS = frozenset((12, 68))

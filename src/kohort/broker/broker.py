@@ -362,7 +362,8 @@ class Broker:
                 self._disconnect(connection, result.reason)
             case InSteps():
                 self.works.begin(connection, context, result, size)
-                self._go_on(connection)
+                if not self._ready.others_wait:
+                    self._go_on(connection)
             case None:
                 if self._quotas.on:
                     self._throttling.throttled(connection, context, None)

@@ -3,8 +3,8 @@
 Connections take turns: one request of each, or up to `REPEATS` that need no handler, round after round. A turn takes
 from the queue until its budget of time or of answer bytes is used up; the next turn goes on.
 
-Connections whose answers are made in steps wait in a queue of their own. They get some steps when nothing else waits,
-and after every `REQUESTS_BETWEEN` requests of others: fifty long answers do not delay a heartbeat, and come to an end
+Connections whose answers are made in steps wait in a queue of their own, from the first step on if others wait. They
+get some steps when nothing else waits, and after every `REQUESTS_BETWEEN` requests of others: fifty long answers do not delay a heartbeat, and come to an end
 while requests arrive without a pause.
 
 So do connections whose next request may take long:
@@ -12,6 +12,8 @@ So do connections whose next request may take long:
 - its last answer was large (LARGE_ANSWER_BYTES): to read the records of fifty such fetches, and to write them to
   sockets, takes a tenth of a second;
 - the request is large, for instance a Fetch of hundreds of partitions: four hundred of them would take a second;
+- it is none that consumers and producers send all the time (apis.OF_CLIENTS), but for instance one that creates topics;
+- its client has gone;
 - its last request took much of a turn. Four clients whose batches take long to decompress delay a heartbeat by one
   batch, not by four.
 
@@ -27,6 +29,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from kohort.broker.apis import OF_CLIENTS, PRODUCE
 from kohort.broker.connection import Connection
 from kohort.broker.turn_builder import TurnBuilder
 
@@ -52,8 +55,9 @@ REQUESTS_BETWEEN = 16
 SMALL_BYTES, SMALL_BATCH = 4_096, 65_536
 """Requests up to this size (Produce: up to the second one) go before larger ones. Heartbeats are smaller, and so are
 commits of a hundred partitions."""
-_PRODUCE = b"\0\0"
-"""The first bytes of a Produce request: its API key."""
+_PRODUCE = PRODUCE.key.to_bytes(2)
+"""The first bytes of a Produce request."""
+_OF_CLIENTS = frozenset(key.to_bytes(2) for key in OF_CLIENTS)
 
 
 WITHIN, OVER, COSTLY = range(3)
@@ -65,9 +69,11 @@ def never() -> int:
     return WITHIN
 
 
-def _is_large(frame: bytes) -> bool:
+def _is_patient(frame: bytes) -> bool:
+    """True for a request that goes after those of others."""
     size = len(frame)
-    return size > SMALL_BYTES and (size > SMALL_BATCH or frame[:2] != _PRODUCE)
+    api = frame[:2]
+    return api not in _OF_CLIENTS or (size > SMALL_BYTES and (size > SMALL_BATCH or api != _PRODUCE))
 
 
 class Ready:
@@ -84,7 +90,8 @@ class Ready:
         self._queue: deque[Connection | None] = deque()
         """None stands for the deadlines."""
         self._long: deque[Connection] = deque()
-        """Connections with an answer that is made in steps, costly ones, and those whose next request is large."""
+        """Connections with an answer that is made in steps, costly ones, those whose next request may take long, and those
+        whose client has gone."""
         self._served: Connection | None = None
         """The connection whose request is or was handled last in this turn."""
         self._bytes_before = 0
@@ -149,8 +156,18 @@ class Ready:
         """Queue the connection if it has something that can be handled."""
         if connection.can_go_on and not connection.is_queued:
             connection.is_queued = True
-            is_long = connection.work is not None or connection.is_costly or _is_large(connection.backlog[0])
-            (self._long if is_long else self._queue).append(connection)
+            yields = (
+                connection.work is not None
+                or connection.is_costly
+                or connection.closing
+                or _is_patient(connection.backlog[0])
+            )
+            (self._long if yields else self._queue).append(connection)
+
+    @property
+    def others_wait(self) -> bool:
+        """True if a long answer begins later."""
+        return bool(self._queue)
 
     def must_end(self) -> bool:
         """True if the next request is a costly one, for which the answers of this turn should not wait."""
