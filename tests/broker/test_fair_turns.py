@@ -9,11 +9,13 @@ from group_driver import consumer_beat, consumer_join, heartbeat_request, stable
 from wire_driver import START_MS, Connection, Wire, batch, fetch_request, produce_request, values_of, with_topic
 
 from kohort.broker.ready import COSTLY, OVER, REPEATS, REQUESTS_BETWEEN, WITHIN
-from kohort.broker.turn import Closed, Send, Turn, Unread
+from kohort.broker.turn import Closed, Send, TaskDone, Turn, Unread
 from kohort.broker.waits import fetch_waits
+from kohort.coordinator.events import PatternsResolved
 from kohort.coordinator.shard import DEADLINES
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -281,6 +283,43 @@ def test_small_requests_go_before_large_ones() -> None:
     assert [len(other.responses) for other in others] == [2, 1, 1]
 
 
+def test_requests_of_tools_go_after_those_of_clients() -> None:
+    wire = Wire()
+    busy, tool, client = (wire.connect() for _ in range(3))
+    frames = [busy.frame(*ASK), tool.frame(ListGroupsRequest(), 4), client.frame(*ASK)]
+    assert short_turn(wire, *frames, requests=1) == [busy]
+    assert short_turn(wire, requests=1) == [client]
+    assert short_turn(wire, requests=9) == [tool]
+
+
+def test_long_answers_begin_when_nobody_waits() -> None:
+    wire = Wire()
+    busy, *many, client = (wire.connect() for _ in range(5))
+    everything = MetadataRequest(topics=None), 9
+    for number in range(100):
+        busy.create_topic(f"topic-{number}")
+    frames = [busy.frame(*ASK), *(one.frame(*everything) for one in many), client.frame(*ASK)]
+    assert short_turn(wire, *frames, requests=1) == [busy]
+    assert short_turn(wire, requests=4) == [client]
+    wire.step()
+    assert all(one.take() for one in many)
+
+
+def test_outcomes_of_tasks_leave_time_for_requests() -> None:
+    client = with_topic()
+    wire = client.wire
+    done = [TaskDone(0, PatternsResolved(number, ())) for number in range(3)]
+    asked: list[object] = []
+    ask = wire.broker.state.ask
+    wire.broker.state.ask = lambda shard, event: (asked.append(event), ask(shard, event))  # type: ignore[method-assign]
+    assert (short_turn(wire, *done, client.frame(*ASK), requests=0), len(asked)) == ([], 0)
+    assert (short_turn(wire, client.frame(*ASK), requests=1), len(asked)) == ([client], 0)
+    assert (short_turn(wire, requests=1), len(asked)) == ([], 1), "every second turn is theirs while requests wait"
+    assert (short_turn(wire, requests=1), len(asked)) == ([client], 1)
+    wire.step()
+    assert len(asked) == 3
+
+
 def test_woken_fetches_do_not_use_up_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_waits, "TURN_WORK", 1)
     client = with_topic()
@@ -306,7 +345,8 @@ def test_members_that_expire_in_the_same_moment_leave_time_for_others() -> None:
     assert short_turn(wire, requests=1) == []
     expired = sum(not one for one in members)
     assert 0 < expired < len(groups) // 2
-    assert short_turn(wire, client.frame(*ASK), requests=2) == [client], "requests go between"
+    assert short_turn(wire, client.frame(*ASK), requests=2) == []
+    assert short_turn(wire, requests=2) == [client], "requests go between"
     wire.step()
     assert not any(members)
 
@@ -320,6 +360,7 @@ def test_members_of_one_group_that_expire_in_the_same_moment_leave_time_for_othe
     members = wire.shard("g").hard.consumers.groups["g"].members
     assert short_turn(wire, requests=1) == []
     assert len(members) >= DEADLINES
-    assert short_turn(wire, client.frame(*ASK), requests=2) == [client], "requests go between"
+    assert short_turn(wire, client.frame(*ASK), requests=2) == []
+    assert short_turn(wire, requests=2) == [client], "requests go between"
     wire.step()
     assert not members

@@ -591,13 +591,14 @@ def test_a_topic_that_goes_between_two_steps() -> None:
     """Other clients delete topics between the steps of a request."""
     client = with_topic()
     wire, other = client.wire, client.wire.connect()
-    names = tuple(f"t-{index}" for index in range(50))
+    names = tuple(f"t-{index}" for index in range(200))
     for name in names:
         client.create_topic(name)
     one_step(wire, client.frame(DeleteTopicsRequest(topic_names=names, timeout_ms=1), 5))
     assert wire.broker.busy, "the request is under way"
     gone = [topic for topic in names if topic in wire.broker.state.catalog.topics][-1]
-    wire.step(other.frame(DeleteTopicsRequest(topic_names=(gone,), timeout_ms=1), 5))
+    one_step(wire, other.frame(DeleteTopicsRequest(topic_names=(gone,), timeout_ms=1), 5))
+    wire.step()
     errors = {result.name: result.error_code for result in client.take().responses}
     assert errors.pop(gone) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert set(errors.values()) == {ErrorCode.NONE}

@@ -6,7 +6,13 @@ from collections.abc import Iterable
 
 from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
-from kohort.coordinator.patterns.pattern_matches import MOST_UNUSED, NAMES_A_TASK, PatternMatches
+from kohort.coordinator.patterns.pattern_matches import (
+    MATCH_BYTES,
+    MOST_UNUSED,
+    NAMES_A_TASK,
+    PATTERNS_A_TASK,
+    PatternMatches,
+)
 from kohort.coordinator.patterns.regex import search
 from kohort.coordinator.topics import Topics, topics_of
 
@@ -89,6 +95,32 @@ def test_topics_may_change_during_a_search() -> None:
     assert matches.matched("t.") == {"t1", "t3"}
 
 
+def test_the_list_of_names_does_not_grow_with_topics_that_come_and_go() -> None:
+    matches = matches_of("t0")
+    matches.use("t.*", "g")
+    work(matches)
+    matches.use("u.*", "g")
+    behind = matches.next_task()
+    for number in range(3 * NAMES_A_TASK):
+        matches.change_topics(topics((f"t{number}", f"t{number + 1}", f"u{number}")), None)
+    matches.take(search(behind))
+    matches.change_topics(topics(("t1", "t2", "u1")), None)
+    assert len(matches._names) <= 2 * 3
+    work(matches)
+    assert matches.matched("t.*") == {"t1", "t2"}
+    assert matches.matched("u.*") == {"u1"}
+
+
+def test_matches_have_a_size() -> None:
+    matches = matches_of("t1", "t2", "u1")
+    assert matches.size_of_new("t.") == 3 * MATCH_BYTES
+    matches.use("t.", "g")
+    assert (matches.size, matches.size_of_new("t.")) == (3 * MATCH_BYTES, 0), "it may match them all"
+    work(matches)
+    assert matches.matched("t.") == {"t1", "t2"}
+    assert matches.size == 2 * MATCH_BYTES
+
+
 def test_only_the_result_of_the_running_task_counts() -> None:
     matches = matches_of("t1")
     matches.use("t.", "g")
@@ -123,10 +155,17 @@ def test_an_unused_pattern_is_kept_for_a_while_and_costs_nothing() -> None:
     assert matches.matched("t2") == {"t2"}
 
 
+def test_few_patterns_are_in_a_task() -> None:
+    matches = matches_of("t1")
+    for number in range(PATTERNS_A_TASK + 1):
+        matches.use(f"t{number}", "g")
+    assert [len(task.asked) for task in work(matches)] == [PATTERNS_A_TASK, 1]
+
+
 def test_a_pattern_that_another_coordinator_accepted_may_be_invalid_here() -> None:
     matches = matches_of("t1")
     matches.use("(?=t)", "g")
-    work(matches)
+    assert matches.take(search(matches.next_task())) == ["(?=t)"]
     assert matches.is_refused("(?=t)")
     assert matches.matched("(?=t)") is None
     assert not matches.is_valid("(?=t)")

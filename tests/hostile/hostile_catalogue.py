@@ -294,6 +294,12 @@ def regex_bomb(n: int) -> Iterator[bytes]:
         yield consumer_join(f"pattern-{at % 50}", f"member-{at}", regex=REGEXES[at % len(REGEXES)] + f"|{at}")
 
 
+def regex_for_all(n: int) -> Iterator[bytes]:
+    while True:
+        at = number()
+        yield consumer_join(f"everything-{at % 500}", f"member-{at}", regex=f".*|{at}")
+
+
 def consumer_storm(n: int) -> Iterator[bytes]:
     while True:
         yield consumer_join("consumer-storm", f"member-{number()}", topics=(WIDE,))
@@ -681,6 +687,13 @@ CATALOGUE: tuple[Client, ...] = (
         prepare=Preparation.topics,
         connections=4,
         short=True,
+    ),
+    Client(
+        "regexes-for-all",
+        "expressions that match all of 2,000 topics, in 500 groups",
+        regex_for_all,
+        prepare=Preparation.topics,
+        connections=4,
     ),
     Client(
         "consumer-storm",

@@ -68,8 +68,11 @@ def begin(report: str) -> None:
     import os
 
     os.environ["KOHORT_PURE"] = "1"  # compiled modules call each other directly
+    from kohort.broker import broker
     from kohort.broker.apis import APIS
     from kohort.broker.broker import Broker
+    from kohort.broker.group_shards import GroupShards
+    from kohort.broker.state import BrokerState
     from kohort.broker.upkeep import Upkeep
     from kohort.broker.works import Works
     from kohort.server import off_loop, turns
@@ -94,6 +97,9 @@ def begin(report: str) -> None:
     steps.time(Broker, "_serve_deadlines", fixed("deadlines"))
     steps.time(Broker, "_send", lambda _, connection, context, *rest: f"encode {api(context.api_key)}")
     steps.time(Upkeep, "step", fixed("upkeep"))
+    steps.time(GroupShards, "tell_topics", fixed("tell topics"))
+    steps.time(broker, "write_journal", fixed("journal"))
+    steps.time(BrokerState, "end_turn", fixed("end of turn"))
     steps.time(Connections, "deliver", fixed("deliver"))
     steps.time(Connections, "_sweep", fixed("sweep"))
     steps.time(Connection, "data_received", fixed("data received"))
@@ -127,17 +133,17 @@ def begin(report: str) -> None:
     Works.go_on = timed_go_on  # type: ignore[method-assign]
 
     asked_at = threading.local()
-    time_is_up = turns.TurnLoop.time_is_up
+    verdict = turns.Budget.verdict
 
-    def timed_time_is_up(loop: Any) -> int:
+    def timed_verdict(budget: Any) -> int:
         cpu, wall = time.thread_time(), time.perf_counter()
         began = getattr(asked_at, "last", None)
         if began is not None:
             steps.note("between two looks at the clock", cpu - began[0], wall - began[1])
         asked_at.last = (cpu, wall)
-        return time_is_up(loop)
+        return verdict(budget)
 
-    turns.TurnLoop.time_is_up = timed_time_is_up  # type: ignore[method-assign]
+    turns.Budget.verdict = timed_verdict  # type: ignore[method-assign]
     begin_turn = turns.TurnLoop._begin
 
     def timed_begin(loop: Any) -> None:

@@ -11,7 +11,9 @@ import pytest
 from echo_broker import fetched
 from edges import Edge, SlowStorage, eventually
 
+from kohort.broker.ready import COSTLY, OVER, WITHIN
 from kohort.broker.turn import Closed, ConnectionId, Frame, Opened, Shutdown
+from kohort.server import turns
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import StorageError
 
@@ -170,3 +172,25 @@ def test_during_a_turn_all_requests_wait_for_the_next(edge_of: Callable[..., Edg
         assert other.pull() == b"at once"
         assert len(edge.broker.turns) > turns
         assert writer.pull() == b"write"
+
+
+def test_who_had_to_wait_for_the_processor_is_not_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, cpu = 100.0, 7.0
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: wall)
+    monkeypatch.setattr(turns.time, "thread_time", lambda: cpu)
+    budget = turns.Budget()
+
+    def verdict(wall_s: float, cpu_s: float) -> int:
+        nonlocal wall, cpu
+        wall, cpu = wall + wall_s, cpu + cpu_s
+        return budget.verdict()
+
+    budget.begin()
+    assert verdict(0.004, 0.004) == WITHIN
+    assert verdict(0.0015, 0.0015) == OVER
+    assert verdict(0.004, 0.004) == COSTLY
+    budget.begin()
+    assert verdict(0.03, 0.001) == OVER, "the thread did not run"
+    assert verdict(0.004, 0.004) == OVER, "it is not known which of the two requests had to wait"
+    budget.begin()
+    assert verdict(0.03, 0.02) == COSTLY

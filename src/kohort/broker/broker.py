@@ -2,7 +2,8 @@
 
 A turn does, in this order:
 
-1. It answers the fetches that the last commit woke, or handles a costly request that the last turn has left (ready.py).
+1. It handles a costly request that the last turn has left (ready.py); or takes the outcomes of tasks and answers the
+   fetches that the last commit woke, while requests wait in every second turn only.
 2. It handles the events that arrived, one after the other.
 3. It serves the queue of ready connections: one request of each, round after round. Deadlines that are due take their
    place at its end, behind all requests that have arrived: a member whose request arrived during a slow sync must not
@@ -20,6 +21,7 @@ are answered early, when another request arrives: a held heartbeat, and a fetch,
 from __future__ import annotations
 
 import random as random_module
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
@@ -68,6 +70,7 @@ from kohort.broker.turn import (
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
+from kohort.broker.waits.shard_deadlines import SHARDS
 from kohort.broker.works import UNFINISHED, Works, request_size
 from kohort.config import Config
 from kohort.coordinator import events
@@ -111,6 +114,8 @@ class Broker:
         self._ready = Ready(self._state.turn)
         self._state.turn.others = self._ready.__len__
         self.works = Works(config.queued_max_response_bytes)
+        self._done: deque[TaskDone] = deque()
+        """Outcomes that wait for their turn."""
         self._releases: list[Release] = []
         self._last_request_id = 0
         self._stopping = False
@@ -133,7 +138,8 @@ class Broker:
     @property
     def busy(self) -> bool:
         """True if work waited for the last commit only: step again at once."""
-        return not self._stopping and (bool(self._ready or self._state.fetch_waits.woken) or self._upkeep.busy)
+        waits = self._ready or self._done or self._state.fetch_waits.woken
+        return not self._stopping and (bool(waits) or self._upkeep.busy)
 
     @property
     def is_behind(self) -> bool:
@@ -173,10 +179,13 @@ class Broker:
         if (costly := self._ready.take_costly()) is not None:
             self._serve_share(costly)
         elif self._ready.may_wake():
+            self._take_done()
             for wait in state.fetch_waits.take_woken():
                 self._answer_fetch(wait)
         for event in arrived:
             self._take(event)
+        if not self._ready:
+            self._take_done()
         if not self._stopping:
             if (due := self.next_deadline()) is not None and due <= now:
                 self._ready.put_deadlines()
@@ -221,8 +230,11 @@ class Broker:
                 connection = self._connections.get(event.connection)
                 if connection is None or connection.closing or self._stopping:
                     return
-                self._answer_held(connection)
                 connection.arrived = event.arrived or self._state.turn.now
+                if connection.backlog:  # the first one that waits has done the rest
+                    connection.push(event.data)
+                    return
+                self._answer_held(connection)
                 if connection.is_occupied or connection.is_costly or self._ready or self._ready.is_over():
                     connection.push(event.data)
                     self._hurry_fetch(connection)
@@ -248,8 +260,7 @@ class Broker:
             case BrokerPresence():
                 moves.set_presence(self._state, event.broker_id, event.present)
             case TaskDone():
-                self._state.ask(event.shard, event.event)
-                self._settle()
+                self._done.append(event)
             case events.ServerPaused():
                 self._state.machines.ask_all(event)
                 self._settle()
@@ -257,6 +268,13 @@ class Broker:
                 self._shut_down()
             case _:
                 assert_never(event)
+
+    def _take_done(self) -> None:
+        """The outcomes of tasks: each may take many milliseconds, so requests go between."""
+        while self._done and not self._ready.is_over():
+            done = self._done.popleft()
+            self._state.ask(done.shard, done.event)
+            self._settle()
 
     def _answer_held(self, connection: Connection) -> None:
         """Answer the connection's held heartbeat, if any: another request has arrived."""
@@ -471,8 +489,12 @@ class Broker:
     def _serve_deadlines(self) -> None:
         state = self._state
         state.groups.tell_topics()
-        for shard in state.machines.deadlines.due(state.now):
+        for _ in range(SHARDS):
+            if (shard := state.machines.deadlines.pop_due(state.now)) is None:
+                break
             state.ask(shard, events.DeadlineReached())
+            if self._ready.is_over():
+                break
         for wait in state.fetch_waits.take_due(state.now):
             self._answer_fetch(wait)
         for connection in self._throttling.unmute_due(state.now):

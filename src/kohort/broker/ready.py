@@ -3,9 +3,9 @@
 Connections take turns: one request of each, or up to `REPEATS` that need no handler, round after round. A turn takes
 from the queue until its budget of time or of answer bytes is used up; the next turn goes on.
 
-Connections whose answers are made in steps wait in a queue of their own, from the first step on if others wait. They
-get some steps when nothing else waits, and after every `REQUESTS_BETWEEN` requests of others: fifty long answers do not delay a heartbeat, and come to an end
-while requests arrive without a pause.
+Connections whose answers are made in steps wait in a queue of their own; while others wait, not even the first step is
+taken at once. They get some steps when nothing else waits, and after every `REQUESTS_BETWEEN` requests of others: fifty
+long answers do not delay a heartbeat, and come to an end while requests arrive without a pause.
 
 So do connections whose next request may take long:
 
@@ -90,8 +90,8 @@ class Ready:
         self._queue: deque[Connection | None] = deque()
         """None stands for the deadlines."""
         self._long: deque[Connection] = deque()
-        """Connections with an answer that is made in steps, costly ones, those whose next request may take long, and those
-        whose client has gone."""
+        """Connections with an answer that is made in steps, costly ones, those whose next request may take long, and
+        those whose client has gone."""
         self._served: Connection | None = None
         """The connection whose request is or was handled last in this turn."""
         self._bytes_before = 0

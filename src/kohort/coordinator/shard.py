@@ -23,7 +23,7 @@ from kohort.coordinator.classic.responses import refusal, undescribed
 from kohort.coordinator.classic.status import RebalanceStatus, status_of
 from kohort.coordinator.consumer.lifecycle import ConsumerGroups
 from kohort.coordinator.consumer.responses import described, state_name, undescribed_consumer_group
-from kohort.coordinator.consumer.soft_state import DEADLINES_OF_CONSUMERS, WAKE
+from kohort.coordinator.consumer.soft_state import DEADLINES_OF_CONSUMERS, LONG_DEADLINES
 from kohort.coordinator.events import (
     AnswerHeld,
     AssignmentMade,
@@ -150,8 +150,8 @@ class Shard:
                         break
                     self.version += 1
                     (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
-                    if key[0] == WAKE:
-                        break  # it is due again, and has the work of a step
+                    if key[0] in LONG_DEADLINES:
+                        break
             case RequestAbandoned():
                 if consumers.holds.holds(event.request_id):
                     consumers.holds.abandon(event.request_id)

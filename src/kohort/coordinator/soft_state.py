@@ -16,6 +16,7 @@ from kohort.coordinator.effects import Outbox
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.member_bytes import MEMBER_BYTES, MemberBytes
+from kohort.coordinator.patterns.pattern_matches import PatternMatches
 from kohort.coordinator.records import generation_record, group_record
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatResponse
@@ -46,13 +47,15 @@ class Running:
         """Parked requests: group and member."""
         self.member_bytes = MemberBytes(lambda: self.held_bytes, limit)
         """The size of the members of all groups. The shards of a server share it."""
+        self.pattern_matches = PatternMatches()
+        """The topics that the regular expressions of consumer groups match."""
         self.out = Outbox()
         """The effects of the step under way."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of this shard's members."""
-        size = members = 0
+        """Bytes of this shard's members, and of what their regular expressions match."""
+        size, members = self.pattern_matches.size, 0
         for group in self.groups.values():
             size += group.protocol_bytes
             members += len(group.members)

@@ -17,6 +17,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import IO, Generic, TypeVar
@@ -33,6 +34,11 @@ T = TypeVar("T")
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Before the second and later attempts of a task; and the first one before another attempt to start a thread."""
+LONG_S = 0.005
+RESTS = 3
+LONGEST_REST_S = 0.15
+"""After a task that took more than LONG_S of CPU, a thread rests for RESTS times as long: the event loop needs the
+interpreter's lock, and the processor, and one task after the other would make it two to three times as slow."""
 
 
 class OffLoop:
@@ -136,10 +142,13 @@ class _TaskThread(Generic[T]):
 
     def _run(self) -> None:
         while (next_one := self._queue.get()) is not None and not self._stopped.is_set():
+            began = time.thread_time()
             try:
                 self._attempt(*next_one)
             except Exception as error:
                 self._failed(error)
+            if (took := time.thread_time() - began) > LONG_S:
+                self._stopped.wait(min(RESTS * took, LONGEST_REST_S))
 
     def _attempt(self, shard: int, task: T) -> None:
         for pause_s in PAUSES_S:

@@ -32,6 +32,30 @@ COSTLY_S = 0.002
 """A request that takes longer is costly."""
 
 
+class Budget:
+    """The time of a turn."""
+
+    def __init__(self) -> None:
+        self._began = self._asked_at = self._cpu_s = 0.0
+
+    def begin(self) -> None:
+        self._began = self._asked_at = time.perf_counter()
+        self._cpu_s = time.thread_time()
+
+    def verdict(self) -> int:
+        """WITHIN, OVER or COSTLY (ready.py)."""
+        now = time.perf_counter()
+        took, self._asked_at = now - self._asked_at, now
+        spent = now - self._began
+        if spent <= TURN_S:
+            return WITHIN
+        if took <= COSTLY_S:
+            return OVER
+        # The thread may have waited for the processor or the interpreter's lock, perhaps in this request.
+        waited = spent - (time.thread_time() - self._cpu_s)
+        return COSTLY if took - waited > COSTLY_S else OVER
+
+
 class TurnLoop:
     """Calls `began` when a turn takes what has arrived, `deliver` with the releases of a durable turn, `mute` with
     its mutes, `hand_out` with its tasks, and `failed` once with what stopped the loop."""
@@ -68,8 +92,8 @@ class TurnLoop:
         """The controls of the turn under way."""
         self._stopped = False
         self._timer: Timer | None = None
-        self._turn_ends = self._asked_at = 0.0
-        self._cpu_at_begin = 0.0
+        self._budget = Budget()
+        self.time_is_up = self._budget.verdict
         self.about_ms = 0
         """The present, to LOOK_MS, for requests that arrive; 0 if the clock is advanced by hand."""
         self._looks = 0
@@ -137,9 +161,7 @@ class TurnLoop:
             return
         self._looks = 0
         self._began()
-        self._asked_at = time.perf_counter()
-        self._turn_ends = self._asked_at + TURN_S
-        self._cpu_at_begin = time.thread_time()
+        self._budget.begin()
         first = self._take_controls()
         try:
             self._schedule.begin(now, first)
@@ -161,17 +183,6 @@ class TurnLoop:
                     first.append(event)
                 self._taken.append(done)
         return first
-
-    def time_is_up(self) -> int:
-        now = time.perf_counter()
-        took, self._asked_at = now - self._asked_at, now
-        if now <= self._turn_ends:
-            return WITHIN
-        if took <= COSTLY_S:
-            return OVER
-        # The thread may have waited for a processor: then the request took less.
-        waited = now - self._turn_ends + TURN_S - (time.thread_time() - self._cpu_at_begin)
-        return COSTLY if took - waited > COSTLY_S else OVER
 
     def commit(self, turn: Turn) -> None:
         if self._writer is None:

@@ -37,12 +37,11 @@ class ShardDeadlines:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def due(self, now: Millis) -> list[int]:
-        """Some shards whose deadline has come, each once, earliest first; others stay due. Let each of these take its
-        step, which sets its next deadline."""
-        found: list[int] = []
-        while len(found) < SHARDS and (at := self.next()) is not None and at <= now:
-            shard = heapq.heappop(self._heap)[1]
-            del self._current[shard]
-            found.append(shard)
-        return found
+    def pop_due(self, now: Millis) -> int | None:
+        """The shard with the earliest deadline, if that has come. Let it take its step, which sets its next one."""
+        at = self.next()
+        if at is None or at > now:
+            return None
+        shard = heapq.heappop(self._heap)[1]
+        del self._current[shard]
+        return shard

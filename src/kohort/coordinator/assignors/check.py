@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TypeAlias
 
-from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec, TopicId
+from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec, TopicId
 
 Result: TypeAlias = "Mapping[str, Assignment] | str"
 """The assignment of every member of a group, or why there is none."""
 
+_USUAL = frozenset((tuple, list, range, set, frozenset))
+"""Types that need no look at the abstract class, which is slow."""
 MAX_QUOTED = 80
 """Characters of a plug-in's value that an error quotes."""
 MAX_RAISED = 500
@@ -38,13 +40,17 @@ def checked(group: GroupSpec, result: object) -> Result:
         return f"unknown member {_quoted(unknown[0])}"
     owners: dict[tuple[TopicId, int], str] = {}
     assignments: dict[str, Assignment] = {}
+    subscriptions: dict[int, frozenset[TopicId]] = {}
+    """Members with the same subscription share the tuple of its topics."""
     for member_id, member in group.members.items():
+        if (topics := subscriptions.get(id(member.topics))) is None:
+            topics = subscriptions[id(member.topics)] = frozenset(member.topics)
         given = result.get(member_id, {})
         if not isinstance(given, Mapping):
             return f"member {member_id} gets {_quoted(given)}, not a mapping of topic ids to partitions"
         tidy: dict[TopicId, tuple[int, ...]] = {}
         for topic_id, partitions in given.items():
-            numbers = _partitions(group, member, topic_id, partitions)
+            numbers = _partitions(group, topics, topic_id, partitions)
             if isinstance(numbers, str):
                 return f"member {member_id} gets {numbers}"
             for number in numbers:
@@ -57,14 +63,16 @@ def checked(group: GroupSpec, result: object) -> Result:
     return assignments
 
 
-def _partitions(group: GroupSpec, member: MemberSpec, topic_id: object, partitions: object) -> tuple[int, ...] | str:
+def _partitions(
+    group: GroupSpec, subscribed: frozenset[TopicId], topic_id: object, partitions: object
+) -> tuple[int, ...] | str:
     """A member's partitions of a topic, or what is wrong with them."""
     topic = group.topics.get(topic_id) if isinstance(topic_id, bytes) else None
     if topic is None:
         return f"partitions of an unknown topic, {_quoted(topic_id)}"
-    if topic.topic_id not in member.topics:
+    if topic.topic_id not in subscribed:
         return f"partitions of {topic.name}, which it is not subscribed to"
-    if not isinstance(partitions, tuple | list | range | Set):
+    if type(partitions) not in _USUAL and not isinstance(partitions, (tuple, list, range, Set)):
         return f"{_quoted(partitions)} as partitions of {topic.name}"
     if len(partitions) > topic.partitions:
         return f"{len(partitions)} partitions of {topic.name}, which has {topic.partitions}"

@@ -253,7 +253,10 @@ class Heartbeats:
             return ErrorCode.GROUP_ID_NOT_FOUND, why
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
-        if not self._running.member_bytes.has_room(bytes_added(group, request)):
+        more = bytes_added(group, request)
+        if request.subscribed_topic_regex:
+            more += self._running.pattern_matches.size_of_new(request.subscribed_topic_regex)
+        if not self._running.member_bytes.has_room(more):
             limit = self._config.group_max_total_bytes
             full = f"The members of all groups would be too large: group.max.total.bytes is {limit}."
             return ErrorCode.GROUP_MAX_SIZE_REACHED, full

@@ -26,13 +26,15 @@ from kohort.coordinator.consumer.group import ConsumerGroup, Pattern, pattern_va
 from kohort.coordinator.consumer.soft_state import PATTERNS, RunningConsumers
 from kohort.coordinator.consumer.target import Targets
 from kohort.coordinator.events import Millis, PatternsResolved
-from kohort.coordinator.patterns.pattern_matches import PatternMatches
 from kohort.coordinator.patterns.regex import problem_of
 from kohort.coordinator.records import regex_record
 from kohort.coordinator.topics import Topics
 
 MAX_NAMED = 5
 """Topics that a journal entry names; it counts the others."""
+NAMES_A_STEP = 4_000
+"""A group takes in new matches of its patterns up to so many names, and goes on in a later turn: its records hold all
+the names."""
 
 
 class Patterns:
@@ -40,7 +42,7 @@ class Patterns:
         self._config = config
         self._consumers = consumers
         self._targets = targets
-        self._matches = PatternMatches()
+        self._matches = consumers.running.pattern_matches
         self._outdated: list[str] = []
         """Patterns that lost a topic."""
 
@@ -85,21 +87,24 @@ class Patterns:
         self._outdated += self._matches.change_topics(topics, names)
 
     def topics_changed(self, now: Millis) -> list[ConsumerGroup]:
-        """Returns the groups that may have new matches."""
+        """Returns the group that has been looked at. Others that may have new matches come in later steps."""
         groups = self._refreshed_users(self._outdated, now)
         self._outdated.clear()
         return groups
 
     def resolved(self, event: PatternsResolved, now: Millis) -> list[ConsumerGroup]:
-        """Returns the groups that may have new matches."""
+        """As `topics_changed`."""
         return self._refreshed_users(self._matches.take(event), now)
 
     def _refreshed_users(self, texts: Iterable[str], now: Millis) -> list[ConsumerGroup]:
-        groups = [self._consumers.groups[group_id] for group_id in self._matches.users(texts)]
-        for group in groups:
-            self._refresh(group, now)
+        first, *others = self._matches.users(texts) or [""]
+        for group_id in others:
+            self._consumers.running.deadlines.set((PATTERNS, group_id, ""), now)
         self._search()
-        return groups
+        if not first:
+            return []
+        self._refresh(self._consumers.groups[first], now)
+        return [self._consumers.groups[first]]
 
     def due(self, group: ConsumerGroup, now: Millis) -> None:
         """The group may take in new matches again."""
@@ -109,7 +114,8 @@ class Patterns:
         """Take in the matches of all patterns of the group. Other matches than before, at most once an interval."""
         known = self._consumers.of(group)
         due = known.patterns_ms + self._consumers.settings(group).assignment_interval_ms
-        changes = False
+        changes = renewed = False
+        room = NAMES_A_STEP
         for text in group.pattern_users:
             if text not in group.patterns:
                 changes |= self._take_in(group, text, now)
@@ -117,15 +123,22 @@ class Patterns:
                 continue
             elif now < due:
                 self._consumers.running.deadlines.set((PATTERNS, group.group_id, ""), due)
+            elif room <= 0:
+                self._consumers.running.deadlines.set((PATTERNS, group.group_id, ""), now)
+                renewed = False
             else:
-                known.patterns_ms = now
+                renewed = True
                 changes |= self._take_in(group, text, now)
+                room -= len(group.patterns[text].topics)
+        if renewed:
+            known.patterns_ms = now
         if changes:
             self._targets.bump(group, now, "its regular expressions match other topics")
 
     def _differs(self, group: ConsumerGroup, text: str) -> bool:
         matched = self._matches.matched(text)
-        return matched is not None and group.patterns[text].topics != matched
+        taken_in = group.patterns[text].topics
+        return matched is not None and matched is not taken_in and matched != taken_in
 
     def _take_in(self, group: ConsumerGroup, text: str, now: Millis) -> bool:
         """Write what the pattern matches into the group, if that is known. Returns whether the members' subscriptions

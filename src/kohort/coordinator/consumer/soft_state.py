@@ -30,6 +30,8 @@ DEADLINES_OF_CONSUMERS = frozenset((SESSION, REVOKE, JOIN, SYNC))
 """Those that members must meet with a request."""
 ASSIGN, PATTERNS, WAKE = "consumer assign", "consumer patterns", "consumer wake"
 """Deadlines of consumer groups; the member is ""."""
+LONG_DEADLINES = frozenset((ASSIGN, PATTERNS, WAKE))
+"""Those that may have the work of a step: no other one is served in it."""
 
 EVERYBODY_HAS_ITS_TARGET = "everybody has its target"
 
