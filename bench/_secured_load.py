@@ -4,6 +4,8 @@ python -m bench._secured_load rounds HOST PORT WAY SECONDS ERROR_AT FILE
     every connection sends a request, then the answers are read, again and again; FILE has the format of native/load.c
 python -m bench._secured_load open HOST PORT WAY COUNT
     opens connections one after the other; they stay
+python -m bench._secured_load storm HOST PORT WAY COUNT
+    opens connections with TLS all at once; each asks for the versions of the APIs
 
 It says when it is connected, begins at a line on its input, prints what it has done, and ends at the next line. The
 client trusts every certificate, because verifying them is the client's cost.
@@ -11,6 +13,7 @@ client trusts every certificate, because verifying them is the client's cost.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -20,6 +23,7 @@ import time
 from pathlib import Path
 
 from kohort.wire.codec import encode_request
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest
 
@@ -34,13 +38,18 @@ def main(words: list[str]) -> None:
     if what == "rounds":
         seconds, error_at, path = words[4:]
         frames = _read(Path(path))
-        connections = [_opened(address, way) for _ in frames]
+        connections = [opened(address, way) for _ in frames]
         _waits_for("ready")
         done = _rounds(connections, frames, float(seconds), int(error_at))
+    elif what == "storm":
+        _waits_for("ready")
+        began = time.monotonic()
+        asyncio.run(_storm(address, int(words[4])))
+        done = {"answered": int(words[4]), "seconds": time.monotonic() - began}
     else:
         _waits_for("ready")
         began = time.monotonic()
-        connections = [_opened(address, way) for _ in range(int(words[4]))]
+        connections = [opened(address, way) for _ in range(int(words[4]))]
         done = {"answered": len(connections), "seconds": time.monotonic() - began}
     _waits_for(json.dumps(done))
 
@@ -65,14 +74,31 @@ def _read(path: Path) -> list[list[bytes]]:
     return found
 
 
-def _opened(address: tuple[str, int], way: str) -> socket.socket:
+async def _storm(address: tuple[str, int], count: int) -> None:
+    asked = encode_request(ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3, 1, "bench")
+    context = _trusting()
+
+    async def one() -> None:
+        reader, writer = await asyncio.open_connection(*address, ssl=context, ssl_handshake_timeout=TIMEOUT_S)
+        writer.write(asked)
+        await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        writer.close()
+
+    await asyncio.gather(*(one() for _ in range(count)))
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def opened(address: tuple[str, int], way: str) -> socket.socket:
     connection = socket.create_connection(address, TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if way == PLAIN:
         return connection
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    secured = context.wrap_socket(connection)
+    secured = _trusting().wrap_socket(connection)
     if way == SASL:
         token = f"\0{USER}\0{PASSWORD}".encode()
         for request, version in (
@@ -80,11 +106,11 @@ def _opened(address: tuple[str, int], way: str) -> socket.socket:
             (SaslAuthenticateRequest(auth_bytes=token), 1),
         ):
             secured.sendall(encode_request(request, version, 1, "bench"))
-            assert _answer(secured)[4:6] == b"\0\0", "not let in"
+            assert answer(secured)[4:6] == b"\0\0", "not let in"
     return secured
 
 
-def _answer(connection: socket.socket) -> bytes:
+def answer(connection: socket.socket) -> bytes:
     data = connection.recv(65_536)
     assert data, "the server has closed the connection"
     size = 4 + int.from_bytes(data[:4], "big")
@@ -101,8 +127,7 @@ def _rounds(
         for connection, some in zip(connections, frames, strict=True):
             connection.sendall(some[turn % len(some)])
         for connection in connections:
-            answer = _answer(connection)
-            error = answer[error_at:][:2]
+            error = answer(connection)[error_at:][:2]
             assert error == b"\0\0", f"error {int.from_bytes(error, 'big', signed=True)}"
         turn += 1
         answered += len(connections)

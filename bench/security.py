@@ -1,5 +1,5 @@
 """The server's CPU for heartbeats, commits, produce and fetch without TLS, with TLS, and with TLS, SASL and 1,000 ACLs;
-beside Apache Kafka. Handshakes, and the memory of a connection.
+beside Apache Kafka. Handshakes, the memory of a connection, and a member's heartbeats during a storm of handshakes.
 
 Each server runs twice: *open*, with a listener without TLS and one with TLS, and *guarded*, with ACLs, and a listener
 with TLS and SASL besides. The load (_secured_load.py) is a program in Python: its rates say nothing, so the figures are
@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +25,7 @@ from bench._load import Requests, warm_up, write_requests
 from bench._peers import APACHE, COMPILED, PURE, SERVER_CORE, TITLES, Server, kafka_jars, pairs
 from bench._process import Address, pinned, program
 from bench._run import Panel, Run, Subject, Table, Values
-from bench._secured_load import PASSWORD, PLAIN, SASL, TLS, USER
+from bench._secured_load import PASSWORD, PLAIN, SASL, TLS, USER, answer, opened
 from kohort.client.admin.acls import ALLOW, LITERAL, OPERATIONS, PREFIXED, RESOURCES, AclBinding
 from kohort.client.cluster import Cluster
 from kohort.config import AUTHORIZER
@@ -43,6 +44,8 @@ RECORDS, VALUE_BYTES = 10, 100
 ROOT = "root"
 CONNECTIONS, QUICK_CONNECTIONS = 400, 100
 """Opened for the cost of a handshake and the memory of a connection."""
+STORM = 1_000
+HEARTBEAT_S = 0.01
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 JAAS = f'{MODULE} user_{ROOT}="{PASSWORD}" user_{USER}="{PASSWORD}" ;'
 OPEN = {"PLAINTEXT": "PLAINTEXT", "TLS": "SSL"}
@@ -86,6 +89,7 @@ def measure(run: Run) -> None:
                 ]
                 _rates(run, f"{kind}, {way}", ready, connection, {s.server: requests[s.server][kind] for s in ready})
         _connections(run, both)
+        _storms(run, both)
 
 
 def _is_apache(secured: Secured) -> bool:
@@ -242,6 +246,7 @@ def _load(secured: Secured, what: str, way: str, *words: object) -> Values:
             done = json.loads(said)
             answered = max(1, done["answered"])
             found = {"cpu_us": (server.cpu_seconds() - cpu) / answered * 1e6}
+            found["seconds"] = done["seconds"]
             if what == "open":
                 found = {"connection_us": found["cpu_us"], "kb": (server.memory_mb() - memory) / answered * 1e3}
             process.stdin.write("\n")
@@ -267,11 +272,59 @@ def _connections(run: Run, both: Sequence[Secured]) -> None:
                 run.measure(f"a connection, {title}", secured.server, lambda secured=secured: once(secured))
 
 
+def _storms(run: Run, both: Sequence[Secured]) -> None:
+    """Clients that all connect in the same moment, and a member with TLS beside them."""
+    count = QUICK_CONNECTIONS if run.quick else STORM
+
+    def once(secured: Secured) -> Values:
+        (member,) = classic_members(secured.server, f"{GROUPS}-storm", 1)
+        with Beating(secured.addresses[TLS], heartbeat(member)) as beating:
+            seconds = _load(secured, "storm", TLS, count)["seconds"]
+        times = sorted(1e3 * took for took in beating.times)
+        return {"p99_ms": times[len(times) * 99 // 100], "slowest_ms": times[-1], "seconds": seconds}
+
+    ready = [secured for secured in both if not secured.guarded]
+    for _ in range(run.rounds):
+        for secured in ready:
+            run.measure(f"{count:,} connections at once", secured.server, lambda secured=secured: once(secured))
+
+
+class Beating(threading.Thread):
+    """A member with TLS that sends a heartbeat every HEARTBEAT_S seconds."""
+
+    def __init__(self, address: Address, frame: bytes) -> None:
+        super().__init__(daemon=True)
+        self.times: list[float] = []
+        self._frame = frame
+        self._connection = opened(address, TLS)
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Beating:
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stopped.set()
+        self.join()
+        self._connection.close()
+
+    def run(self) -> None:
+        while not self._stopped.wait(HEARTBEAT_S):
+            began = time.perf_counter()
+            self._connection.sendall(self._frame)
+            answer(self._connection)
+            self.times.append(time.perf_counter() - began)
+
+
 TABLES = (
     Table("CPU of the server for each request, µs", lambda v: f"{v['cpu_us']:.1f}"),
     Table(
         "A new connection: CPU of the server, µs; connections for each second of its CPU; memory, kB",
         lambda v: f"{v['connection_us']:,.0f}; {1e6 / v['connection_us']:,.0f}; {max(v['kb'], 0):,.0f}",
+    ),
+    Table(
+        "A storm of connections with TLS: p99 and slowest heartbeat of a member, ms; until all are served, s",
+        lambda v: f"{v['p99_ms']:.0f}; {v['slowest_ms']:.0f}; {v['seconds']:.1f}",
     ),
 )
 PANELS = (
