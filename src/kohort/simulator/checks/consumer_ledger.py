@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.coordinator.consumer.group import ConsumerGroup
@@ -76,8 +76,16 @@ class Durable:
         return Violation.of(self.name, check, text)
 
     def copy(self) -> Durable:
-        members, targets, has = dict(self.members), dict(self.targets), dict(self.has)
-        return replace(self, members=members, targets=targets, has=has, patterns=dict(self.patterns))
+        return Durable(
+            self.name,
+            self.epoch,
+            self.metadata_hash,
+            self.target_epoch,
+            dict(self.members),
+            dict(self.targets),
+            dict(self.has),
+            dict(self.patterns),
+        )
 
     def holder(self, instance: str) -> str | None:
         return next((m for m, value in self.members.items() if value.instance_id == instance), None)
