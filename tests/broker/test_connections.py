@@ -119,14 +119,14 @@ def test_w5_a_parked_join_holds_back_what_follows_on_its_connection(wire: Wire, 
     client.send(join_request(), 3)
     client.send(MetadataRequest(topics=None), 9)
     frame = client.frame(FindCoordinatorRequest(key="g"), 2)
-    waiting = wire.broker.waiting_bytes(client.id)
+    waiting = wire.broker.waiting.bytes_of(client.id)
     wire.step(frame)
-    assert wire.broker.waiting_bytes(client.id) == waiting + len(frame.data) > len(frame.data)
+    assert wire.broker.waiting.bytes_of(client.id) == waiting + len(frame.data) > len(frame.data)
     other = wire.connect()
     assert other.ask(MetadataRequest(topics=None), 9).brokers, "other connections go on"
     assert client.responses == []
     wire.advance(3_000)
-    assert wire.broker.waiting_bytes(client.id) == 0
+    assert wire.broker.waiting.bytes_of(client.id) == 0
     joined, metadata, coordinator = client.responses
     assert joined.generation_id == 1
     assert metadata.brokers

@@ -88,11 +88,11 @@ def test_requests_for_a_later_turn_are_told_from_parked_ones() -> None:
     wire = Wire()
     first, waiting = wire.connect(), wire.connect()
     assert short_turn(wire, first.frame(*ASK), waiting.frame(*ASK), requests=1) == [first]
-    assert wire.broker.waiting_bytes(waiting.id) > 0
-    assert wire.broker.is_ready(waiting.id)
+    assert wire.broker.waiting.bytes_of(waiting.id) > 0
+    assert wire.broker.waiting.is_ready(waiting.id)
     short_turn(wire, Unread(waiting.id, unread=True), requests=0)
-    assert not wire.broker.is_ready(waiting.id), "the client does not read"
-    assert not wire.broker.is_ready(first.id), "nothing waits"
+    assert not wire.broker.waiting.is_ready(waiting.id), "the client does not read"
+    assert not wire.broker.waiting.is_ready(first.id), "nothing waits"
 
 
 def test_after_a_large_answer_others_go_first() -> None:

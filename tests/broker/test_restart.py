@@ -59,7 +59,7 @@ def test_the_first_turn_writes_what_is_missing_and_later_ones_nothing() -> None:
     storage.commit(first.operations, storage.acquire())
     assert broker.step((), START_MS).operations == ()
     again = Broker(config, storage, random=random.Random(2), **settings).load()
-    assert again.cluster_id == broker.cluster_id
+    assert again.state.catalog.cluster_id == broker.state.catalog.cluster_id
     assert again.step((), START_MS).operations == ()
 
 

@@ -53,8 +53,8 @@ def test_metadata_lists_brokers_and_the_internal_topics(client: Connection, wire
     response = client.ask(MetadataRequest(topics=None), 12)
     assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(1, "127.0.0.1", 9092)]
     assert response.controller_id == 1
-    assert response.cluster_id == wire.broker.cluster_id
-    assert len(wire.broker.cluster_id) == 22
+    assert response.cluster_id == wire.broker.state.catalog.cluster_id
+    assert len(wire.broker.state.catalog.cluster_id) == 22
     offsets, journal = response.topics
     assert (offsets.name, offsets.is_internal, len(offsets.partitions)) == (OFFSETS_TOPIC, True, 5)
     assert offsets.topic_authorized_operations == -2147483648
@@ -392,7 +392,7 @@ def test_describing_all_partitions_and_absent_topics(client: Connection) -> None
 def test_describe_cluster() -> None:
     wire = Wire(brokers=3)
     response = wire.connect(2).ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
-    assert response.cluster_id == wire.broker.cluster_id
+    assert response.cluster_id == wire.broker.state.catalog.cluster_id
     assert response.controller_id == 1
     assert [broker.broker_id for broker in response.brokers] == [1, 2, 3]
     assert response.cluster_authorized_operations == 0b1111110100000

@@ -51,7 +51,6 @@ def fetched(size: int) -> bytes:
 
 class EchoBroker:
     busy = False
-    cluster_id = "echo"
 
     def __init__(
         self,
@@ -80,15 +79,16 @@ class EchoBroker:
         self.deadline: Millis | None = None
         self.times: list[Millis] = []
         self.works = Works(1 << 20)
+        self.waiting = self
 
-    def waiting_bytes(self, connection: ConnectionId) -> int:
+    def bytes_of(self, connection: ConnectionId) -> int:
         return sum(map(len, self.backlogs.get(connection, ())))
 
     def is_ready(self, connection: ConnectionId) -> bool:
-        return connection not in self.parked and self.waiting_bytes(connection) > 0
+        return connection not in self.parked and self.bytes_of(connection) > 0
 
     def is_occupied(self, connection: ConnectionId) -> bool:
-        return connection in self.parked or self.waiting_bytes(connection) > 0
+        return connection in self.parked or self.bytes_of(connection) > 0
 
     def next_deadline(self) -> Millis | None:
         return self.deadline

@@ -38,7 +38,7 @@ from kohort.broker.apis import (
     advertised,
     outlasts,
 )
-from kohort.broker.connection import Connection, ParkedRequest, late_request, nothing
+from kohort.broker.connection import Connection, ParkedRequest, Waiting, late_request, nothing
 from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
@@ -110,6 +110,7 @@ class Broker:
         self._quotas = self._state.catalog.quotas
         self._throttling = Throttling(self._state, stopwatch)
         self._connections: dict[ConnectionId, Connection] = {}
+        self.waiting = Waiting(self._connections)
         self._parked: dict[events.RequestId, ParkedRequest] = {}
         self._ready = Ready(self._state.turn)
         self._state.turn.others = self._ready.__len__
@@ -127,10 +128,6 @@ class Broker:
         return self
 
     @property
-    def cluster_id(self) -> str:
-        return self._state.catalog.cluster_id
-
-    @property
     def state(self) -> BrokerState:
         """For reading, between turns: tests, and the edges' own reports."""
         return self._state
@@ -145,20 +142,6 @@ class Broker:
     def is_behind(self) -> bool:
         """True if requests or deadlines did not fit into the last turn."""
         return bool(self._ready)
-
-    def waiting_bytes(self, connection: ConnectionId) -> int:
-        """Bytes of this connection's requests that wait, for whatever reason."""
-        found = self._connections.get(connection)
-        return found.waiting_bytes if found is not None else 0
-
-    def is_ready(self, connection: ConnectionId) -> bool:
-        """True if requests of this connection wait for a later turn, or for the end of a mute, and for nothing else."""
-        found = self._connections.get(connection)
-        return found is not None and (found.can_go_on or found.is_muted)
-
-    def is_occupied(self, connection: ConnectionId) -> bool:
-        """True if a request of this connection is not answered yet."""
-        return connection in self._connections and self._connections[connection].is_occupied
 
     def next_deadline(self) -> Millis | None:
         if self._stopping:
@@ -251,14 +234,9 @@ class Broker:
                     connection.is_unread = event.unread
                     connection.wait_from(self._state.now)
                     self._ready.put(connection)
-            case MovePartition():
-                moves.move_partition(self._state, event.topic, event.partition, event.to_broker)
+            case MovePartition() | MoveGroup() | BrokerPresence():
+                moves.carry_out(self._state, event)
                 self._settle()
-            case MoveGroup():
-                moves.move_group(self._state, event.group, event.to_broker)
-                self._settle()
-            case BrokerPresence():
-                moves.set_presence(self._state, event.broker_id, event.present)
             case TaskDone():
                 self._done.append(event)
             case events.ServerPaused():
@@ -508,8 +486,7 @@ class Broker:
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
         if parked is None or parked.context.api_key != FETCH.key or not connection.hurries(self._early_fetches):
             return
-        wait = self._state.fetch_waits.take_waiting(parked.context.request_id)
-        if wait is not None:
+        if (wait := self._state.fetch_waits.take_waiting(parked.context.request_id)) is not None:
             self._answer_fetch(wait)
 
     def _answer_fetch(self, wait: FetchWait, *, at_once: bool = False) -> None:

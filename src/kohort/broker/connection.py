@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kohort.broker.authorization import Principal
 from kohort.broker.request import RequestContext
 from kohort.broker.security.authorizer import Rights
-from kohort.broker.turn import LateRequest, Millis, Opened
+from kohort.broker.turn import ConnectionId, LateRequest, Millis, Opened
 from kohort.coordinator.events import Client, RequestId
 from kohort.wire.framing import RequestHeaderView
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -179,6 +179,28 @@ class Connection:
     def is_occupied(self) -> bool:
         """True if a request that arrives now has to wait: behind others of the connection, or because of a quota."""
         return self.parked is not None or self.work is not None or bool(self.backlog) or self.is_muted
+
+
+class Waiting:
+    """What waits in the broker, for the edge."""
+
+    def __init__(self, connections: Mapping[ConnectionId, Connection]) -> None:
+        self._connections = connections
+
+    def bytes_of(self, connection: ConnectionId) -> int:
+        """Bytes of this connection's requests that wait, for whatever reason."""
+        found = self._connections.get(connection)
+        return found.waiting_bytes if found is not None else 0
+
+    def is_ready(self, connection: ConnectionId) -> bool:
+        """True if requests of this connection wait for a later turn, or for the end of a mute, and for nothing else."""
+        found = self._connections.get(connection)
+        return found is not None and (found.can_go_on or found.is_muted)
+
+    def is_occupied(self, connection: ConnectionId) -> bool:
+        """True if a request of this connection is not answered yet."""
+        found = self._connections.get(connection)
+        return found is not None and found.is_occupied
 
 
 @dataclass(frozen=True, slots=True)

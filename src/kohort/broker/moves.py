@@ -12,8 +12,20 @@ from collections.abc import Iterable, Mapping
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition
 from kohort.coordinator.events import Loaded, Unloaded
 from kohort.wire.schemas.metadata_records import PartitionAssignment
+
+
+def carry_out(state: BrokerState, event: MovePartition | MoveGroup | BrokerPresence) -> None:
+    """Raises ValueError as the functions below."""
+    match event:
+        case MovePartition():
+            move_partition(state, event.topic, event.partition, event.to_broker)
+        case MoveGroup():
+            move_group(state, event.group, event.to_broker)
+        case BrokerPresence():
+            set_presence(state, event.broker_id, event.present)
 
 
 def move_partition(state: BrokerState, topic_name: str, partition: int, to_broker: int) -> None:

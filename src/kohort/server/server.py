@@ -217,9 +217,9 @@ class Server:
             self.config,
             arrive=self._turns.arrive if self._http is None else self._http.requests.watching(self._turns.arrive),
             turns=self._turns,
-            waiting_bytes=self._broker.waiting_bytes,
-            is_ready=self._broker.is_ready,
-            is_occupied=self._broker.is_occupied,
+            waiting_bytes=self._broker.waiting.bytes_of,
+            is_ready=self._broker.waiting.is_ready,
+            is_occupied=self._broker.waiting.is_occupied,
             share_answers=self._broker.works.share,
             config_of=self._broker.state.catalog.config_of,
         )
@@ -241,7 +241,7 @@ class Server:
 
     @property
     def cluster_id(self) -> str:
-        return self._broker.cluster_id
+        return self._broker.state.catalog.cluster_id
 
     async def move_partition(self, topic: str, partition: int, to_broker: int) -> None:
         """Make another broker the partition's leader. Raises ValueError for an unknown topic, partition or broker."""

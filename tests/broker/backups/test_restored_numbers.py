@@ -160,7 +160,7 @@ def test_leader_epochs(tmp_path: Path) -> None:
 def test_what_stays(tmp_path: Path) -> None:
     story = Story(tmp_path)
     before, after = story.world.wire.broker, story.wire.broker
-    assert after.cluster_id == before.cluster_id
+    assert after.state.catalog.cluster_id == before.state.catalog.cluster_id
     assert after.state.catalog.topics["t"].topic_id == story.world.topic_id
     assert story.wire.connect().values("t")[0] == b"value-0 value-0 "
     assert story.done.beyond_ends == ()

@@ -11,6 +11,7 @@ from wire_driver import Connection, Wire, batch, delete_topics, produce_request
 
 from kohort.broker.handlers import produce
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kohort.broker.turn import Unread
 from kohort.coordinator.transactions.transaction import LAST_EPOCH, Place, State
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.add_partitions_to_txn import (
@@ -574,10 +575,12 @@ def test_tx25_a_request_of_several_turns_asks_again_in_each(
     assert wire.broker.busy, "the request is under way"
     again = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
     wire.step(
+        Unread(client.id, unread=True),
         other.frame(EndTxnRequest(**newer.producer, committed=True), 5),
         other.frame(delete_topics("t"), 5),
         other.frame(CreateTopicsRequest(topics=(again,), timeout_ms=1), 7),
     )
+    wire.step(Unread(client.id, unread=False))
     assert other.take().error_code == 0
     assert errors_of(client.take())[-1] == EPOCH
     assert [log_of(wire, partition=index) for index in range(3)] == [[], [], []]

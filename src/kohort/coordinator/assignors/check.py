@@ -15,8 +15,6 @@ from kohort.coordinator.assignors.spec import Assignment, Assignor, GroupSpec, T
 Result: TypeAlias = "Mapping[str, Assignment] | str"
 """The assignment of every member of a group, or why there is none."""
 
-_USUAL = frozenset((tuple, list, range, set, frozenset))
-"""Types that need no look at the abstract class, which is slow."""
 MAX_QUOTED = 80
 """Characters of a plug-in's value that an error quotes."""
 MAX_RAISED = 500
@@ -72,7 +70,8 @@ def _partitions(
         return f"partitions of an unknown topic, {_quoted(topic_id)}"
     if topic.topic_id not in subscribed:
         return f"partitions of {topic.name}, which it is not subscribed to"
-    if type(partitions) not in _USUAL and not isinstance(partitions, (tuple, list, range, Set)):
+    # The look at the abstract class is slow: it is the last one.
+    if not isinstance(partitions, (tuple, list, range, set, frozenset)) and not isinstance(partitions, Set):
         return f"{_quoted(partitions)} as partitions of {topic.name}"
     if len(partitions) > topic.partitions:
         return f"{len(partitions)} partitions of {topic.name}, which has {topic.partitions}"
