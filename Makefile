@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CRASH_CYCLES ?= 200
+BACKUPS ?= 20
 FUZZ_SECONDS ?= 60
 FUZZ_KINDS ?= codec,framing,batches,broker,guest,tcp
 SEQUENCES ?= 2000
@@ -15,7 +16,7 @@ CHECKED := src tests bench examples tools hatch_build.py
 BRIEF_JVM := env SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" SPARK_LAUNCHER_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PYTEST = $(BRIEF_JVM) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
 # Tests with these markers, and slow ones, have targets of their own.
-WITH_TOOLS := kcat or java or go or peers or matrix or bench or browser
+WITH_TOOLS := kcat or java or go or peers or matrix or bench or browser or promtool
 OTHERS := slow or alone or long or $(WITH_TOOLS)
 # What computes, and a server as a process: the rest is the same Python, compiled or not.
 COMPILED_TESTS := tests/test_compiled.py tests/wire tests/coordinator tests/storage tests/broker tests/simulator/test_simulator.py tests/server/test_process.py
@@ -25,7 +26,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-console test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -57,8 +58,8 @@ check: $(VENV)/.dev ## linter, formatter and types
 test: check ## check, then every quick test that PyPI packages alone can run (TEST_PROCESSES=3)
 	KOHORT_PURE=1 $(PYTEST) -m "not ($(OTHERS))"
 
-test-slow: $(VENV)/.dev ## what takes longer: demos, a pipeline that is interrupted
-	KOHORT_PURE=1 $(PYTEST) -m "slow and not long" tests/demo tests/spark
+test-slow: $(VENV)/.dev ## what takes longer: demos, a pipeline that is interrupted, the steps of the Containerfile
+	KOHORT_PURE=1 $(PYTEST) -m "slow and not long" tests/demo tests/server tests/spark
 
 test-alone: $(VENV)/.dev ## some cycles of kill -9 under load, one test at a time
 	KOHORT_PURE=1 $(BIN)/python -m pytest -m alone tests/crash
@@ -66,9 +67,10 @@ test-alone: $(VENV)/.dev ## some cycles of kill -9 under load, one test at a tim
 test-long: $(VENV)/.dev ## before a release: fresh seeds, the search for seeds that catch planted bugs, Spark applications and kills; half an hour
 	KOHORT_PURE=1 $(PYTEST) -m long tests/demo tests/mutations tests/simulator tests/spark
 
-test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…); half an hour
+test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…), backups under load (BACKUPS=20); half an hour
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
 	$(BIN)/python tests/crash --transactions --cycles $(CRASH_CYCLES)
+	$(BIN)/python tests/crash --backups $(BACKUPS)
 
 test-hostile: $(VENV)/.dev ## members beside hostile clients, each and in random mixes (CLIENTS=… MIXES=100 SEED= LENIENT=yes SHORT=yes); some 15 minutes
 	$(BIN)/python tests/hostile $(if $(SHORT),--short) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(MIXES),--mixes $(MIXES)) $(if $(SEED),--seed $(SEED)) $(if $(LENIENT),--lenient)
@@ -83,6 +85,10 @@ test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 test-console: $(VENV)/.dev ## the console in a browser (needs chromium on the path)
 	$(call needs,chromium)
 	$(BIN)/python -m pytest -m browser tests/console
+
+test-promtool: $(VENV)/.dev ## promtool's checks of /metrics and of the alert rules, and a Prometheus that scrapes 20,000 series (needs both on the path)
+	$(call needs,promtool prometheus)
+	$(BIN)/python -m pytest -m promtool tests/server
 
 test-java: $(VENV)/.dev ## Java's clients, the sink beside Spark's (needs Maven and Java 17)
 	$(call needs,mvn java)

@@ -11,6 +11,8 @@ from run_command import Kohort, Ran
 from typer.testing import CliRunner
 
 from kohort.cli.commands import app
+from kohort.client.cluster import Cluster
+from kohort.wire.batches import NewRecord
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +23,21 @@ def bootstrap() -> Iterator[str]:
         brokers=2, group_initial_rebalance_delay_ms=0, group_consumer_assignment_interval_ms=0
     ) as running:
         yield running.bootstrap_servers
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster(bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def written(cluster: Cluster, unique: str) -> str:
+    """A topic with five records in each of two partitions; they say that they are old."""
+    cluster.create_topic(unique, 2)
+    for index in (0, 1):
+        cluster.produce(unique, index, [NewRecord(None, b"v", 1)] * 5)
+    return unique
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kohort.client.admin.explanations import GroupExplanation
 from kohort.client.admin.groups import Committed, GroupDescription, GroupMember
+from kohort.client.admin.lag import PartitionLag
 from kohort.client.admin.survey import Survey, SurveyedGroup
 
 TOPIC = "orders"
@@ -70,6 +72,15 @@ def survey(seconds: float, ends: Mapping[int, int], *groups: SurveyedGroup, topi
         ends_s=1000.0 + seconds,
         has_journal=any(one.explanation is not None for one in groups),
     )
+
+
+def told(one: SurveyedGroup, ends: Mapping[int, int], ages_ms: Mapping[int, int]) -> SurveyedGroup:
+    """The group at a server that tells its lags."""
+    lags = {
+        place: PartitionLag(offset, ends[place[1]], ends[place[1]], ages_ms.get(place[1]))
+        for place, offset in one.committed.items()
+    }
+    return replace(one, lags=lags, as_of_ms=0)
 
 
 def story(number: int, started_ms: int, what: str, client: str = "", **fields: Any) -> dict[str, Any]:

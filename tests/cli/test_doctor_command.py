@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,26 +12,21 @@ from confluent_kafka import Producer
 from group_member import GroupMember
 from run_command import Kohort
 
+from kohort.cli.groups.doctor.case import AGES_MS
+from kohort.cli.groups.doctor.collection import collect
+from kohort.cli.groups.lookup import selected
 from kohort.client.cluster import Cluster
+from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord
 
 BRIEF = ("--for", "10ms")
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster(bootstrap) as client:
-        yield client
-
-
-@pytest.fixture
-def group(cluster: Cluster, unique: str) -> str:
+def group(cluster: Cluster, written: str) -> str:
     """A group at the end of both partitions of its topic."""
-    cluster.create_topic(unique, 2)
-    for index in (0, 1):
-        cluster.produce(unique, index, [NewRecord(None, b"v", 1)] * 5)
-    cluster.commit(unique, {(unique, 0): 5, (unique, 1): 5})
-    return unique
+    cluster.commit(written, {(written, 0): 5, (written, 1): 5})
+    return written
 
 
 def findings(kohort: Kohort, group: str, *arguments: str, code: int = 1) -> dict[str, Any]:
@@ -54,7 +49,7 @@ def test_a_deserted_group_and_the_reason_from_the_journal(
     cluster.produce(group, 0, [NewRecord(None, b"v", 1)] * 3)
     ran = kohort("groups", "doctor", group, *BRIEF, code=1)
     head, advice, command, summary = ran.out.splitlines()
-    assert head.startswith(f"WARNING {group}: has no members: 3 records wait, the oldest for more than 10 min; ")
+    assert re.match(rf"WARNING {group}: has no members: 3 records wait, the oldest for \d+ days( \d+ h)?; ", head)
     assert "by-hand on 127.0.0.1 left, " in head
     assert advice == "    Start a consumer; if nobody needs the group, delete it:"
     assert command == f"      kohort groups delete {group}"
@@ -126,3 +121,25 @@ def test_what_it_refuses(kohort: Kohort, group: str) -> None:
 def test_help_tells_the_exit_codes(kohort: Kohort) -> None:
     told = " ".join(kohort("groups", "doctor", "--help").out.split())
     assert "Exit codes: 0 nothing found, 1 findings, or failed or not found, 2 wrong usage, 3 cannot" in told
+
+
+def test_a_server_that_does_not_tell_the_lag() -> None:
+    with KohortServer(compatibility="kafka") as server, Cluster(server.bootstrap_servers) as cluster:
+        cluster.create_topic("orders", 2)
+        cluster.produce("orders", 0, [NewRecord(None, b"v", 1)] * 3)
+        cluster.commit("billing", {("orders", 0): 1, ("orders", 1): 0})
+        [case] = collect(cluster, ("billing",), selected(cluster, ("billing",)), 0.0).cases
+        assert (case.ages_ms, case.lags(), case.starts) == (
+            {},
+            {("orders", 0): 2},
+            {("orders", 0): 0, ("orders", 1): 0},
+        )
+        assert case.age_words(case.lags()) == ", the oldest for more than 10 min by its timestamp"
+
+
+def test_a_server_that_tells_the_lag_is_asked_for_no_ages(cluster: Cluster, group: str) -> None:
+    cluster.produce(group, 1, [NewRecord(None, b"v", 1)])
+    [case] = collect(cluster, (group,), selected(cluster, (group,)), 0.0).cases
+    assert (case.lags(), case.younger[AGES_MS[0]]) == ({(group, 1): 1}, {})
+    assert case.ages_ms[group, 0] == 0
+    assert case.waits_longer_than(AGES_MS[-1], (group, 1))

@@ -84,7 +84,10 @@ def test_a_deserted_group() -> None:
     assert quiet.text == "has no members: 7 records wait; w1 on 10.0.0.1 left: closing, 2 h ago"
     grows = the(case(group, None, {0: 12, 1: 5}, ends_before={0: 10, 1: 5}, minutes=20))
     assert of(grows) == ("critical", "deserted")
-    assert "9 records wait, the oldest for more than 10 min, and 2 records came within 12.0 s" in grows.text
+    assert (
+        "9 records wait, the oldest for more than 10 min by its timestamp, and 2 records came within 12.0 s"
+        in grows.text
+    )
     assert grows.command == "kohort groups delete billing"
     assert found(case(group, None, {0: 3, 1: 5})) == []
 
@@ -108,7 +111,7 @@ def test_a_member_that_does_not_commit() -> None:
     assert of(finding) == ("critical", "no commits")
     assert finding.text == (
         "w2 on 10.0.0.1 does not commit: nothing moved in orders[2-3] within 12.0 s, and 30 records wait, the oldest "
-        "for more than 10 min"
+        "for more than 10 min by its timestamp"
     )
     assert of(the(case(healthy(), None, ends, minutes=2))) == ("warning", "no commits")
     assert found(case(healthy(), None, ends, minutes=0)) == []
@@ -117,6 +120,17 @@ def test_a_member_that_does_not_commit() -> None:
     assert brief.command == "kohort groups doctor billing --for 30s"
     fresh = healthy(stories=[story(1, NOW - 30_000, "member joined", "w2")], now_ms=NOW)
     assert the(case(fresh, None, ends, minutes=11)).severity is Severity.INFO
+
+
+def test_ages_that_the_server_tells_go_before_those_by_timestamps() -> None:
+    ends, ages = {0: 10, 1: 10, 2: 20, 3: 30}, at({2: 65_000, 3: 700_000})
+    finding = the(case(healthy(), None, ends, minutes=600, ages_ms=ages))
+    assert of(finding) == ("critical", "no commits")
+    assert finding.text.endswith("30 records wait, the oldest for 11 min 40 s")
+    assert found(case(healthy(), None, ends, minutes=600, ages_ms=at({2: 59_000, 3: 0}))) == []
+    [partly] = found(case(healthy(), None, ends, minutes=2, ages_ms=at({2: 0})))
+    assert "w2 on 10.0.0.1 does not commit orders[3], but commits others" in partly.text
+    assert partly.text.endswith("20 records wait, the oldest for more than 1 min by its timestamp")
 
 
 def test_a_partition_that_is_stuck_beside_others_that_move() -> None:
@@ -142,8 +156,8 @@ def test_a_group_that_is_behind() -> None:
     slow = the(case(before, after, {**ends_before, 0: 1120}, ends_before=ends_before, minutes=6))
     assert of(slow) == ("warning", "behind")
     assert slow.text == (
-        "is behind in orders[0]: 1086 records wait, the oldest for more than 5 min; 10 records/s come and 2 are "
-        "committed"
+        "is behind in orders[0]: 1086 records wait, the oldest for more than 5 min by its timestamp; 10 records/s come "
+        "and 2 are committed"
     )
     catching_up = the(case(before, after, ends_before, minutes=6))
     assert catching_up.severity is Severity.INFO

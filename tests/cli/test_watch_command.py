@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -25,36 +25,30 @@ from kohort.cli.groups.lookup import selected
 from kohort.cli.groups.watch.app import Watched, document_of
 from kohort.cli.groups.watch.sampling import Sampler
 from kohort.cli.groups.watch.screen import pictured
-from kohort.client.admin.survey import GROUPS, Survey, Surveyor
+from kohort.client.admin.survey import Survey, Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
+from kohort.client.wire.routing import GROUPS
 from kohort.testing import KohortServer
-from kohort.wire.batches import NewRecord
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 QUICK = ("--interval", "100ms")
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster(bootstrap) as client:
-        yield client
-
-
-@pytest.fixture
-def group(cluster: Cluster, unique: str) -> str:
+def group(cluster: Cluster, written: str) -> str:
     """A group that has read 3 of 5 records in one partition and none in the other."""
-    cluster.create_topic(unique, 2)
-    for index in (0, 1):
-        cluster.produce(unique, index, [NewRecord(None, b"v", 1)] * 5)
-    cluster.commit(unique, {(unique, 0): 3, (unique, 1): 0})
-    return unique
+    cluster.commit(written, {(written, 0): 3, (written, 1): 0})
+    return written
 
 
 def test_one_group_once(kohort: Kohort, group: str) -> None:
     lines = kohort("groups", "watch", group, "--once", *QUICK).out.splitlines()
-    assert lines[0].split("  ")[1:] == [group, "Empty", "0 members", "lag 7", "in 0/s", "out 0/s", "catch up -"]
-    assert lines[1].split()[:4] == ["PARTITION", "COMMITTED", "END", "LAG"]
+    head = lines[0].split("  ")
+    assert head[1:5] == [group, "Empty", "0 members", "lag 7"]
+    assert re.fullmatch(r"lag time \d+d\d+h", head[5]), "the records say that they are old"
+    assert head[6:] == ["in 0/s", "out 0/s", "catch up -"]
+    assert lines[1].split()[:5] == ["PARTITION", "COMMITTED", "END", "LAG", "LAG-TIME"]
     assert [line.split()[:4] for line in lines[2:]] == [[f"{group}-1", "0", "5", "5"], [f"{group}-0", "3", "5", "2"]]
 
 
@@ -67,6 +61,7 @@ def test_groups_of_a_pattern_as_json(kohort: Kohort, cluster: Cluster, group: st
     first, second = document["groups"]
     assert (first["lag"], first["rate_in"], first["rate_out"], first["members"]) == (7, 0.0, 0.0, 0)
     assert (second["lag"], second["catches_up"], second["catch_up_s"]) == (0, True, 0.0)
+    assert (first["lag_ms"] > 0, first["lag_ms_is_estimated"], second["lag_ms"]) == (True, False, 0)
     assert (document["error"], document["has_journal"], document["changes"]) == (None, True, [])
     assert "offsets" not in first
     table = kohort("groups", "watch", f"{group}*", "--once", *QUICK).out.splitlines()
@@ -189,15 +184,18 @@ def test_many_groups_take_few_requests(cluster: Cluster, bootstrap: str, group: 
         cluster.commit(f"{group}.{number:03}", {(group, number % 2): number % 6})
     member = ConsumerMember(bootstrap, f"{group}.consumers", "worker", group)
     member.heartbeat()
-    for stories in (-1, 3):
-        surveyor = Surveyor(cluster, stories=stories)
+    for stories, with_lag in ((-1, False), (3, False), (3, True)):
+        surveyor = Surveyor(cluster, stories=stories, with_lag=with_lag)
         listed = selected(cluster, (f"{group}.*",))
         survey = surveyor.survey(listed)
         assert len(survey.groups) == count + 1
         for number in range(count):
             [(place, committed)] = survey.groups[f"{group}.{number:03}"].committed.items()
             assert (place, committed.offset) == ((group, number % 2), number % 6)
-        assert survey.ends == {(group, 0): 5, (group, 1): 5}
+        assert survey.ends == {(group, 0): 5, (group, 1): 5}, "those of the group that has committed nothing"
+        lags = [survey.lag_of(survey.groups[f"{group}.{number:03}"]) for number in range(count)]
+        assert [lag.total for lag in lags] == [5 - number % 6 for number in range(count)]
+        assert all((lag.as_of_ms is not None) == (lag.worst_ms is not None) == with_lag for lag in lags)
         consumers = survey.groups[f"{group}.consumers"].group
         assert (consumers.type, consumers.state, consumers.epoch) == ("consumer", "Stable", 1)
         assert sum(map(len, consumers.members[0].assigned.values())) == 2

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from surveyed_groups import member, story, survey, surveyed
+from surveyed_groups import member, story, survey, surveyed, told
 
 from kohort.cli.groups.watch.changes import Change, Changes, difference
 from kohort.cli.groups.watch.picture import Picture
-from kohort.cli.groups.watch.screen import View, count, pictured, rate, span, spark, stuck_text
+from kohort.cli.groups.watch.screen import View, age, count, figures_document, pictured, rate, span, spark, stuck_text
 from kohort.cli.groups.watch.trends import Figures, GroupRow, Stuck, Trends
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
@@ -24,14 +24,31 @@ def test_lag_and_rates_over_two_surveys() -> None:
     trends = Trends()
     worker = member("w", 0, 1)
     [first] = trends.rows(survey(0, {0: 100, 1: 50}, surveyed("g", {0: 90, 1: 50}, worker)))
-    assert first.figures == Figures(10, (10,))
+    assert first.figures == Figures(10, (10,)), "the age of the lag is not known yet"
     [row] = trends.rows(survey(2, {0: 120, 1: 50}, surveyed("g", {0: 96, 1: 50}, worker)))
-    assert row.figures == Figures(24, (10, 24), rate_in=10.0, rate_out=3.0, catch_up_s=math.inf)
+    assert row.figures == Figures(24, (10, 24), rate_in=10.0, rate_out=3.0, catch_up_s=math.inf, lag_ms=2_400)
     assert (row.members, row.partitions, row.without_offset) == (1, 2, 0)
     [row] = trends.rows(survey(4, {0: 120, 1: 50}, surveyed("g", {0: 118, 1: 50}, worker)))
     assert (row.figures.rate_in, row.figures.rate_out, row.figures.catch_up_s) == (5.0, 7.0, 1.0)
     [row] = trends.rows(survey(6, {0: 120, 1: 50}, surveyed("g", {0: 120, 1: 50}, worker)))
     assert row.figures.catch_up_s == 0
+
+
+def test_the_lag_in_time_is_told_or_estimated() -> None:
+    trends, ends = Trends(), {0: 100, 1: 50}
+    group = surveyed("g", {0: 90, 1: 50})
+    [row] = trends.rows(survey(0, {}, told(group, ends, {0: 65_000, 1: 0})))
+    assert (row.figures.lag, age(row.figures)) == (10, "1m05s")
+    assert figures_document(row.figures)["lag_ms_is_estimated"] is False
+    [row] = trends.rows(survey(2, {}, told(group, ends, {1: 0})))
+    assert (row.figures.lag_ms, age(row.figures)) == (None, "-"), "the age of the only lag is not known"
+    assert [age(part.figures) for part in row.parts] == ["-", "0"]
+    trends = Trends()
+    for second in (0, 10):
+        [row] = trends.rows(survey(second, {0: 100 + second, 1: 50}, group))
+    assert (row.figures.lag_ms, age(row.figures)) == (20_000, "≈20.0s"), "at one record a second"
+    assert [age(part.figures) for part in row.parts] == ["≈20.0s", "0"]
+    assert figures_document(row.figures)["lag_ms_is_estimated"] is True
 
 
 def test_rates_are_means_over_the_last_half_minute() -> None:
@@ -200,7 +217,7 @@ def drawn(width: int, height: int, view: View) -> str:
 
 
 def row(name: str, lag: int | None, **fields: Any) -> GroupRow:
-    figures = Figures(lag, (0, lag or 0), 120.0, 100.0, math.inf) if lag is not None else Figures()
+    figures = Figures(lag, (0, lag or 0), 120.0, 100.0, math.inf, lag * 100, True) if lag is not None else Figures()
     given: dict[str, Any] = {
         "group": name,
         "state": "Stable",
@@ -231,12 +248,12 @@ def test_a_picture_at_80_columns() -> None:
     lines = drawn(80, 24, VIEW).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].split("  ", 1)[1] == "4 groups  lag 1.2M  1 stuck  1 rebalancing"
-    assert lines[1].split() == ["GROUP", "LAG", "TREND", "IN/S", "OUT/S", "STATE"]
+    assert lines[1].split() == ["GROUP", "LAG", "LAG-TIME", "IN/S", "OUT/S", "STATE"]
     first = lines[2].split()
     assert first[0].startswith("payment")
     assert "…" in first[0]
     assert first[0].endswith("column")
-    assert first[1:] == ["1.2M", "▁█", "120", "100", "Joining"]
+    assert first[1:] == ["1.2M", "1d10h", "120", "100", "Joining"]
     assert [line.split()[0] for line in lines[3:6]] == ["billing", "reports", "nightly"]
     assert lines[6:] == [
         "Stuck",
@@ -249,13 +266,13 @@ def test_a_picture_at_80_columns() -> None:
 def test_a_usual_picture_at_80_columns_has_members_and_the_time_to_catch_up() -> None:
     view = View(0, [row("billing-of-the-north", 1_234), row("reports", 0)])
     heading = drawn(80, 24, view).splitlines()[1].split()
-    assert heading == ["GROUP", "LAG", "TREND", "IN/S", "OUT/S", "CATCHUP", "STATE", "MEMBERS", "STUCK"]
+    assert heading == ["GROUP", "LAG", "LAG-TIME", "TREND", "IN/S", "OUT/S", "CATCHUP", "STATE", "MEMBERS"]
 
 
 def test_a_wide_picture_shows_more() -> None:
     lines = drawn(140, 24, VIEW).splitlines()
     assert max(map(len, lines)) <= 140
-    assert lines[1].split()[-5:] == ["STATE", "MEMBERS", "STUCK", "PARTITIONS", "TYPE"]
+    assert lines[1].split()[-4:] == ["STATE", "MEMBERS", "STUCK", "PARTITIONS"]
     assert "PreparingRebalance" in lines[2]
     assert "CATCHUP" in lines[1]
     assert "never" in lines[2]
@@ -291,7 +308,7 @@ def test_the_partitions_of_one_group() -> None:
     view = View(0, rows)
     lines = drawn(80, 24, view).splitlines()
     assert "billing  Stable  2 members  lag 4,997" in lines[0]
-    assert lines[1].split() == ["PARTITION", "LAG", "TREND", "IN/S", "OUT/S", "UNMOVED", "OWNER"]
+    assert lines[1].split() == ["PARTITION", "LAG", "LAG-TIME", "TREND", "IN/S", "OUT/S", "UNMOVED", "OWNER"]
     assert [line.split()[0] for line in lines[2:]] == ["orders-2", "orders-1", "orders-0"]
     assert lines[2].endswith("12 s  worker-2 on 10.0.0.2")
     wide = drawn(140, 24, view).splitlines()

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
+from kohort.client.admin.end_times import MOST_POINTS, EndTimes, time_of, with_point
 from kohort.client.admin.groups import Committed
 from kohort.client.errors import KafkaError, TimedOut
 from kohort.console import live
@@ -23,7 +24,6 @@ from kohort.console.live import Live, Streams, difference
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.batches import batches_of, in_batches, read_batch, weight_of, with_lags
-from kohort.console.reading.end_times import MOST_POINTS, EndTimes, time_of, with_point
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.words import about
 

@@ -1,5 +1,6 @@
 """`python tests/crash [--transactions] [--cycles 200] [--seed N]`: kill -9 under load, as `crash_run.py` says, or with
---transactions as `crash_transactions.py` says. About 3 s a cycle."""
+--transactions as `crash_transactions.py` says. About 3 s a cycle. `--backups N`: backups under load, as
+`crash_backups.py` says."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from crash_backups import BackupRun
 from crash_run import Run, Violation
 from crash_transactions import TransactionRun
 
@@ -19,14 +22,20 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=200, help="how often the server is killed and checked")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of the kill moments")
     parser.add_argument("--transactions", action="store_true", help="copies in transactions instead of commits")
+    parser.add_argument("--backups", type=int, default=0, help="backups under load, restored and checked; no kills")
     parser.add_argument(
-        "--rate", type=float, help="commits a second that the workers attempt in all (8,000), or records"
+        "--rate", type=float, help="commits a second that the workers attempt in all (8,000; 20,000), or records"
     )
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
     of_workload = TransactionRun if options.transactions else Run
-    rate = {} if options.rate is None else {"rate": options.rate}
-    run = of_workload(directory, options.cycles, options.seed, **rate, say=lambda line: print(line, flush=True))
+    given: dict[str, Any] = {} if options.rate is None else {"rate": options.rate}
+    given["say"] = lambda line: print(line, flush=True)
+    run: BackupRun | Run | TransactionRun
+    if options.backups:
+        run = BackupRun(directory, options.backups, **given)
+    else:
+        run = of_workload(directory, options.cycles, options.seed, **given)
     print(f"seed {options.seed}, in {directory}", flush=True)
     try:
         run.run()

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from crash_backups import COMMITTERS, IN_EXCHANGE, PARTITIONS, BackupRun
 from crash_copies import ABORTED, Copies
 from crash_ledger import Place, place_from
 from crash_run import GROUPS, Run
@@ -45,6 +46,23 @@ def test_six_cycles_of_kill_9_under_transactions() -> None:
     assert figures.copies == len(COPYING) * figures.inputs
     assert figures.workers["committed"] > 50
     shutil.rmtree(directory)
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(900)
+def test_backups_while_20000_commits_a_second_run() -> None:
+    directory = Path(tempfile.mkdtemp(prefix="kohort-backups-"))
+    run = BackupRun(directory, backups=3)
+    figures = run.run()
+    print(run.told())
+    assert (figures.restored, figures.checked) == (3, 3 * COMMITTERS * PARTITIONS)
+    shutil.rmtree(directory)
+
+
+def test_a_backup_under_load(tmp_path: Path) -> None:
+    figures = BackupRun(tmp_path, backups=1, rate=2_000).run()
+    assert (figures.restored, figures.checked, figures.kinds) == (1, COMMITTERS * PARTITIONS, 4)
+    assert figures.commits > 3 * COMMITTERS * IN_EXCHANGE
 
 
 def test_a_copy_that_comes_twice_or_was_aborted_is_a_violation() -> None:

@@ -60,6 +60,7 @@ def test_watch(kohort: Run, cluster: Cluster, servers: str, name: str) -> None:
         document = kohort("groups", "watch", name, *QUICK, "-o", "json")
         [row] = document["groups"]
         assert (row["state"], row["members"], row["lag"], row["rate_out"]) == ("Stable", 1, 2, 0.0)
+        assert row["lag_ms_is_estimated"] in ((False,) if document["has_journal"] else (True, None))
         assert [part["owner"].split(" on ")[0] for part in row["offsets"]] == ["by-hand", "by-hand"]
         cluster.commit(f"{name}-b", {(name, 0): 5})
         table = kohort("groups", "watch", f"{name}*", *QUICK).splitlines()
@@ -90,7 +91,7 @@ def test_doctor(kohort: Run, servers: str, name: str) -> None:
     document = kohort("groups", "doctor", name, *BRIEF, "-o", "json", code=1)
     [finding] = document["findings"]
     assert (finding["kind"], finding["severity"]) == ("deserted", "warning")
-    assert finding["text"].startswith("has no members: 2 records wait, the oldest for more than 10 min")
+    assert finding["text"].startswith("has no members: 2 records wait, the oldest for ")
     member = GroupMember(servers, name, {name: (0, 1), f"{name}-gone": ()})
     try:
         document = kohort("groups", "doctor", name, *BRIEF, "--severity", "info", "-o", "json", code=1)

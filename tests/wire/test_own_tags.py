@@ -39,7 +39,7 @@ TRANSACTION: dict[str, Any] = dict.fromkeys(
     ("error_code", "transaction_timeout_ms", "transaction_start_time_ms", "producer_id", "producer_epoch"), 0
 )
 TRANSACTION |= {"transactional_id": "x", "transaction_state": "Empty", "topics": ()}
-LAG = {"end_offset": 9, "lag_ms": 1_500, "last_stable_offset": 8}
+LAG = {"end_offset": 9, "lag_ms": 1_500, "burrow_status": 4, "last_stable_offset": 8}
 
 
 def offsets_by_group(lag: dict[str, int], **of_group: int) -> OffsetFetchResponse:

@@ -16,6 +16,7 @@ from typing import Any
 
 from kohort.broker.authorization import AllowAll, Authorizer
 from kohort.broker.group_shards import GroupShards
+from kohort.broker.lag.commit_windows import CommitWindows
 from kohort.broker.lag.lag_times import LagTimes
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Node, NodesByListener
@@ -104,6 +105,7 @@ class BrokerState:
         """The version at which the parked requests were checked last."""
         self.groups = GroupShards(config, self.nodes, self.topics, self.turn, assignors)
         self.shards = self.groups.shards
+        self.commit_windows = CommitWindows(self.shards, self.lag_times)
         self.machines = self.groups.machines
         self.transactions = TransactionShards(config, self.nodes, self.topics, self.turn, self.groups)
         self.journal = self.groups.journal

@@ -1,5 +1,5 @@
 """Periodic work: retention and compaction of logs, expiry of committed offsets, the offsets and logs of deleted topics,
-markers of transactions that end over several turns, and points of the lag in seconds.
+markers of transactions that end over several turns, points of the lag in seconds and windows of commits.
 
 The work is done in bounded pieces, one a turn, so that no client waits long. A round visits every log once. While a
 round or a compaction is under way, the broker is busy: it gets the next turn at once.
@@ -51,13 +51,16 @@ class Upkeep:
         return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
     def next_deadline(self) -> Millis:
-        return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms, self._state.lag_times.due_ms)
+        lag = min(self._state.lag_times.due_ms, self._state.commit_windows.due_ms)
+        return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms, lag)
 
     def step(self, now: Millis) -> None:
         state = self._state
         state.transactions.endings.step()
         if now >= state.lag_times.due_ms:
             state.lag_times.sample(now)
+        if now >= state.commit_windows.due_ms:
+            state.commit_windows.sample(now)
         if state.groups.deletes_offsets:
             state.groups.delete_offsets()
         if state.topics.spare:

@@ -153,9 +153,8 @@ def test_a_missing_topic_is_retried_for_less_than_the_deadline(monkeypatch: pyte
 
 
 def described(state: str, error: int = 0, **explained: Any) -> DescribeGroupsResponse:
-    row = DescribedGroup(
-        error_code=error, group_id="g", group_state=state, protocol_type="", protocol_data="", members=(), **explained
-    )
+    fields = {"group_id": "g", "protocol_type": "", "protocol_data": "", "members": ()} | explained
+    row = DescribedGroup(error_code=error, group_state=state, **fields)
     return DescribeGroupsResponse(groups=(row,))
 
 
@@ -206,6 +205,54 @@ def test_committed_offsets_in_old_and_new_versions(newest: int) -> None:
         assert cluster.committed("g") == {("t", 0): Committed(5, -1, "m")}
         assert cluster.committed("g", [("t", 0), ("t", 1)]) == {("t", 0): Committed(5, -1, "m")}
         assert cluster.committed("g", []) == {}
+
+
+@pytest.mark.parametrize(("newest", "finds"), [(3, 250), (6, 3)])
+def test_many_groups_are_described_in_few_requests(newest: int, finds: int) -> None:
+    moved = ["g120"]
+
+    def answer(request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
+        """In another order than they are asked for, as Apache Kafka may answer."""
+        code = ErrorCode.NOT_COORDINATOR if moved and moved[0] in request.groups else 0
+        if code:
+            moved.clear()
+        rows = [described("Empty", code, group_id=group_id).groups[0] for group_id in reversed(request.groups)]
+        return DescribeGroupsResponse(groups=tuple(rows))
+
+    names = [f"g{number}" for number in range(250)]
+    script = {DescribeGroupsRequest: answer}
+    with serving(script, versions={FindCoordinatorRequest: (0, newest)}) as (broker, cluster):
+        found = cluster.describe_groups(names)
+        assert list(found) == names
+        assert all((name, "Empty") == (group.group_id, group.state) for name, group in found.items())
+        sizes = [len(request.groups) for request in broker.seen(DescribeGroupsRequest)]
+        assert sizes == [100, 100, 100, 50], "those of the second request again, because one of them had moved"
+        again = 100 if newest < 4 else 1
+        assert len(broker.seen(FindCoordinatorRequest)) == finds + again
+
+
+def test_a_group_without_room_in_the_answer_is_asked_for_alone() -> None:
+    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        row = OffsetFetchResponseTopics(name="t", partitions=(OffsetFetchResponsePartitions(committed_offset=5),))
+        groups = [OffsetFetchResponseGroup(group_id=one.group_id, topics=(row,)) for one in request.groups]
+        if len(groups) > 1:
+            groups[1] = OffsetFetchResponseGroup(group_id="b", error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return OffsetFetchResponse(groups=tuple(groups))
+
+    script = {OffsetFetchRequest: answer, ListOffsetsRequest: end_offset(9)}
+    with serving(script, topic("t")) as (broker, cluster):
+        lags = cluster.group_lags(["a", "b", "c"])
+        assert {group_id: lag.total for group_id, lag in lags.items()} == {"a": 4, "b": 4, "c": 4}
+        asked = [[one.group_id for one in request.groups] for request in broker.seen(OffsetFetchRequest)]
+        assert asked == [["a", "b", "c"], ["b"]]
+
+
+def test_an_answer_that_lacks_a_group_is_a_defect_of_the_server() -> None:
+    with (
+        serving({DescribeGroupsRequest: DescribeGroupsResponse(groups=())}) as (_, cluster),
+        pytest.raises(BadAnswer, match="an answer without group a"),
+    ):
+        cluster.describe_groups(["a", "b"])
 
 
 def test_group_states_come_from_describe_where_the_list_has_none() -> None:

@@ -242,6 +242,7 @@ def _older(found: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition
         error_code=found.error_code,
         end_offset=found.end_offset,
         lag_ms=found.lag_ms,
+        burrow_status=found.burrow_status,
         last_stable_offset=found.last_stable_offset,
     )
 

@@ -13,7 +13,7 @@ of the rules for equal offsets: kafka-lag-exporter, LookupTable.scala.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from kohort.broker.logs.partition import Partition
 from kohort.broker.turn import Millis
@@ -64,6 +64,16 @@ class Ring:
         before, after = self.ends[at - 1], self.ends[at]
         share = (offset - before) / (after - before)
         return round(self.times[at - 1] + share * (self.times[at] - self.times[at - 1]))
+
+    def end_at(self, time: Millis) -> int | None:
+        """Where the log ended at the last point that is no later; None if there is none."""
+        at = bisect_right(self.times, time)
+        return self.ends[at - 1] if at else None
+
+    def ended_by(self, offset: int, since: Millis) -> bool:
+        """Whether a point at or after `since` has an end that is not beyond `offset`: an end only grows."""
+        at = bisect_left(self.times, since)
+        return at < len(self.ends) and self.ends[at] <= offset
 
 
 class LagTimes:

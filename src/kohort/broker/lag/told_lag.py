@@ -1,9 +1,9 @@
-"""The lag in an answer to OffsetFetch, for a client that asks for it (docs/wire-extensions.md).
+"""The lag and Burrow's status in an answer to OffsetFetch, for a client that asks for them (docs/wire-extensions.md).
 
 A group's committed offsets and the ends of its logs are read in one step, so the lags of all its partitions are of one
-instant; of more than AT_ONCE partitions or so, the ends are read in several steps. Ages and last stable offsets
-follow, a partition a step, because they may read the storage. The turn's own appends and commits count: they are
-durable when the answer leaves.
+instant; of more than AT_ONCE partitions or so, the ends are read in several steps. Ages, statuses and last stable
+offsets follow, a partition a step, because they may read the storage. The turn's own appends and commits count: they
+are durable when the answer leaves.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
 
+from kohort.broker.lag.commit_windows import BurrowStatus, Key
 from kohort.broker.lag.lag_times import IN_BATCH, UNKNOWN, Ages
 from kohort.broker.logs.partition import Partition
 from kohort.broker.messages import changed
@@ -30,12 +31,13 @@ AT_ONCE = 8_000
 TOPIC_WORK = 20
 """To look up a topic takes as long as to read so many ends."""
 NAMES_A_STEP = 1_000
-ROW_BYTES = 40
+ROW_BYTES = 45
 """The fields of a row, on the wire and about in memory."""
 
 
 class Instant(msgspec.Struct, frozen=True):
     now: Millis
+    shard: int
     offsets: Mapping[Place, OffsetCommitValue]
     logs: Mapping[str, tuple[Sequence[Partition], Sequence[int]]]
     """Of each topic: its partitions, and where they ended."""
@@ -47,6 +49,7 @@ class ToldLag:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._ages = Ages(state.lag_times)
+        self._windows = state.commit_windows
 
     def instant(self, shard: int, group: OffsetFetchRequestGroup) -> Generator[int, None, Instant]:
         """The last step reads the offsets and the ends. The caller goes on in the same step."""
@@ -72,7 +75,7 @@ class ToldLag:
                 partitions = tuple(state.topics.partitions[topic.topic_id])
                 left -= len(partitions)
                 logs[name] = partitions, [partition.end_offset for partition in partitions]
-        return Instant(now, offsets, logs)
+        return Instant(now, shard, offsets, logs)
 
     def told(self, found: OffsetFetchResponseGroup, instant: Instant) -> Generator[int, None, OffsetFetchResponseGroup]:
         """The group's answer with the lags. Its topics have their names."""
@@ -83,18 +86,21 @@ class ToldLag:
             for row in topic.partitions:
                 if not row.error_code and 0 <= row.partition_index < len(ends):
                     at = row.partition_index
-                    row = self._row(row, partitions[at], ends[at], instant.now)
+                    key = instant.shard, found.group_id, (topic.name, at)
+                    row = self._row(row, key, instant, partitions[at], ends[at])
                 rows.append(row)
                 yield ROW_BYTES
             topics.append(changed(topic, partitions=tuple(rows)))
         return changed(found, topics=tuple(topics), as_of_ms=instant.now)
 
     def _row(
-        self, row: OffsetFetchResponsePartitions, partition: Partition, end: int, now: Millis
+        self, row: OffsetFetchResponsePartitions, key: Key, instant: Instant, partition: Partition, end: int
     ) -> OffsetFetchResponsePartitions:
-        lag_ms, offset = UNKNOWN, row.committed_offset
+        lag_ms, status, offset, now = UNKNOWN, BurrowStatus.UNKNOWN, row.committed_offset, instant.now
         if offset >= 0:
             lag_ms = self._ages.times.lag_ms(partition, offset, end, now)
+            status = self._windows.status(key, instant.offsets[key[2]], partition, end, now)
             if lag_ms == IN_BATCH:
                 lag_ms = self._ages.look_up(partition, offset, now)
-        return changed(row, end_offset=end, last_stable_offset=min(partition.stable_end, end), lag_ms=lag_ms)
+        stable_end = min(partition.stable_end, end)
+        return changed(row, end_offset=end, last_stable_offset=stable_end, lag_ms=lag_ms, burrow_status=status)

@@ -19,7 +19,7 @@ from kohort.cli.groups.assign import assign
 from kohort.cli.groups.delete import delete, delete_offsets
 from kohort.cli.groups.doctor.app import EPILOG, doctor
 from kohort.cli.groups.explain import explain, rebalance_lines
-from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching, of_consumers
+from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching
 from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.restore import restore
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
@@ -27,7 +27,7 @@ from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unread
 from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.groups.transfer import export, import_offsets
 from kohort.cli.groups.watch.app import watch
-from kohort.cli.groups.wording import Line, brief, plain, show
+from kohort.cli.groups.wording import LAG_TIME, Line, brief, plain, show
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import (
     Cell,
@@ -41,19 +41,21 @@ from kohort.cli.output import (
     print_table,
     print_table_of,
 )
+from kohort.cli.places import words_of
 from kohort.cli.stable_offsets import StableEnd, document_of, stable_ends
 from kohort.client.admin.commit_metadata import MARK, GroupReader, group_reader_of
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember, ListedGroup
+from kohort.client.admin.lag import GroupLag
+from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
-from kohort.client.metadata import Node
+from kohort.client.metadata import Node, TopicPartition
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 
 STATES = ("Stable", "Empty", *REBALANCING, "Dead", "NotReady")
 TYPES = ("classic", "consumer", "share", "streams")
 """Kafka's, also those that kohort's groups never have: the command works with any cluster."""
 
-LAG_TIME = "LAG-TIME"
 STORIES = 50
 """Read to find the beginning of a leader's term."""
 
@@ -73,6 +75,8 @@ class PartitionLag:
     """Where a reader of committed records has to stop before the end."""
     lag_ms: int | None = None
     """The age of the first record that is not committed; only kohort tells it."""
+    burrow: str | None = None
+    """Burrow's status of the partition; only kohort tells it."""
 
     @property
     def lag(self) -> int | None:
@@ -99,7 +103,7 @@ def list_groups(
     ] = None,
     lag: Annotated[
         bool,
-        typer.Option("--lag", help="Members and total lag, too, and how old it is (kohort only); asks for each group."),
+        typer.Option("--lag", help="Members and total lag, too, and how old it is (kohort only)."),
     ] = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
@@ -130,13 +134,14 @@ def list_groups(
 
 def _sizes(cluster: Cluster, listed: list[ListedGroup]) -> dict[str, tuple[int | None, int | None, int | None]]:
     """Members, total lag and largest age of a lag by group; None is unknown: a share group, or no committed offset."""
-    described = cluster.describe_groups([one.group_id for one in listed])
-    lags = cluster.group_lags([one.group_id for one in listed if of_consumers(one)])
-    found = {}
-    for group_id, group in described.items():
-        members = None if group.state == DEAD else len(group.members)
-        lag = lags.get(group_id)
-        found[group_id] = (members, lag.total, lag.worst_ms) if lag is not None else (members, None, None)
+    found: dict[str, tuple[int | None, int | None, int | None]] = {one.group_id: (None, None, None) for one in listed}
+    asked = [one for one in listed if one.type.lower() not in OTHER_TYPES]
+    survey = Surveyor(cluster, with_lag=True).survey(asked)
+    for group_id, one in survey.groups.items():
+        if one.error:
+            complain(f"members and lag of group {group_id} are not known, because of {one.error}")
+        lag, is_known = survey.lag_of(one), one.group.state != DEAD and not one.error
+        found[group_id] = (len(one.group.members) if is_known else None, lag.total, lag.worst_ms)
     return found
 
 
@@ -176,14 +181,14 @@ def describe(
             if group is None:
                 missing.append(f"group {group_id} does not exist{_past_hint(cluster, group_id)}")
                 continue
-            lags, as_of_ms = _lags(cluster, group) if shows_offsets else NO_LAGS
+            rows, lag = _lags(cluster, group) if shows_offsets else NO_LAGS
             subject = _subject(cluster, group)
             if printed:
                 typer.echo("")
             printed = output == Format.TABLE
             if output != Format.TABLE:
                 document = _document(group, cluster.nodes())
-                document |= _lag_document(lags, as_of_ms) if shows_offsets else {}
+                document |= _lag_document(rows, lag) if shows_offsets else {}
                 document["rebalance"] = _rebalance_status(cluster, group)
                 document["about"] = subject.document if subject is not None else None
                 document["configs"] = own.get(group_id, {})
@@ -194,7 +199,7 @@ def describe(
             elif state:
                 _print_state(group, cluster.nodes())
             else:
-                _print_offsets(group, lags, has_lag=subject is None, has_time=as_of_ms is not None)
+                _print_offsets(group, rows, has_lag=subject is None, has_time=lag.as_of_ms is not None)
             if output == Format.TABLE:
                 _print_subject(subject, items=shows_offsets)
                 show(map(Line, settings_lines(own.get(group_id, {}))))
@@ -262,9 +267,9 @@ def _found(cluster: Cluster, group: GroupDescription) -> GroupDescription | None
     return group if cluster.committed(group.group_id) else None
 
 
-Lags = tuple[list[PartitionLag], int | None]
-"""The rows of a group, and the server's time of their lag, if it tells that."""
-NO_LAGS: Lags = ([], None)
+Lags = tuple[list[PartitionLag], GroupLag]
+"""The rows of a group, and its lag."""
+NO_LAGS: Lags = ([], GroupLag({}, None))
 
 
 def _lags(cluster: Cluster, group: GroupDescription) -> Lags:
@@ -280,10 +285,10 @@ def _lags(cluster: Cluster, group: GroupDescription) -> Lags:
     known = {place: one.stable_end for place, one in found.items() if one.stable_end is not None and place in ends}
     stable = stable_ends(cluster, ends, known)
     rows = [
-        PartitionLag(*place, one.committed, one.end, owners.get(place), stable.get(place), one.lag_ms)
+        PartitionLag(*place, one.committed, one.end, owners.get(place), stable.get(place), one.lag_ms, one.burrow)
         for place, one in found.items()
     ]
-    return rows, lag.as_of_ms
+    return rows, lag
 
 
 def _total(lags: list[PartitionLag]) -> int:
@@ -311,6 +316,17 @@ def _print_offsets(group: GroupDescription, lags: list[PartitionLag], *, has_lag
     show(Line(f"{group.group_id}: {_waiting(row.stable, row.committed)}") for row in lags if row.stable)
     holders = sorted({str(row.holder) for row in lags if row.holder})
     show(Line(f"{group.group_id}: held by {holder}") for holder in holders)
+    if words := _burrow_words(lags):
+        show([Line(f"{group.group_id}: by Burrow's rules {words}")])
+
+
+def _burrow_words(rows: list[PartitionLag]) -> str:
+    """`STOP in orders[0-1], WARN in refunds[0]`; empty if no partition is worse than OK."""
+    bad: dict[str, list[TopicPartition]] = {}
+    for row in rows:
+        if row.burrow not in (None, "OK"):
+            bad.setdefault(str(row.burrow), []).append((row.topic, row.partition))
+    return ", ".join(f"{status} in {words_of(places)}" for status, places in bad.items())
 
 
 def _waiting(stable: StableEnd, committed: Committed | None) -> str:
@@ -404,12 +420,13 @@ def _document(group: GroupDescription, nodes: dict[int, Node]) -> dict[str, Any]
     }
 
 
-def _lag_document(lags: list[PartitionLag], as_of_ms: int | None) -> dict[str, Any]:
+def _lag_document(rows: list[PartitionLag], lag: GroupLag) -> dict[str, Any]:
     return {
-        "total_lag": _total(lags),
-        "max_lag_ms": max((row.lag_ms for row in lags if row.lag_ms is not None), default=None),
-        "lag_as_of_ms": as_of_ms,
-        "offsets": [_offset_document(row) for row in lags],
+        "total_lag": _total(rows),
+        "max_lag_ms": lag.worst_ms,
+        "lag_as_of_ms": lag.as_of_ms,
+        "burrow_status": lag.burrow,
+        "offsets": [_offset_document(row) for row in rows],
     }
 
 
@@ -423,6 +440,7 @@ def _offset_document(row: PartitionLag) -> dict[str, Any]:
         "log_end_offset": row.end,
         "lag": row.lag,
         "lag_ms": row.lag_ms,
+        "burrow_status": row.burrow,
         **document_of(row.stable, row.end),
         "consumer_id": consumer_id,
         "host": host,

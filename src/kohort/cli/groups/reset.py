@@ -63,6 +63,14 @@ UNCHANGED = "nothing was changed"
 COMMITTED = 1_000
 """Offsets of one request. kohort takes up to 10,000, and Kafka as many as fit into message.max.bytes."""
 
+OnlyTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar=TOPIC_PARTITIONS,
+        help="Only this topic, or these partitions of it; repeatable.",
+        autocompletion=complete_topics,
+    ),
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")]
 Backup = Annotated[
@@ -119,14 +127,7 @@ class Destination:
 def reset_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
     to: Destination,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar=TOPIC_PARTITIONS,
-            help="Only this topic, or these partitions of it; repeatable.",
-            autocompletion=complete_topics,
-        ),
-    ] = None,
+    topic: OnlyTopics = None,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with a committed offset.")] = False,
     preview: Annotated[bool, typer.Option("--preview", help="Show the first record at each new offset.")] = False,
     execute: Execute = False,

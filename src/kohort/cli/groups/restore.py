@@ -14,24 +14,16 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.confirmation import confirm
-from kohort.cli.connect import (
-    DEFAULT_CLUSTER,
-    ClusterOptions,
-    complain,
-    complete_groups,
-    complete_topics,
-    connected,
-    fail,
-)
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complain, complete_groups, connected, fail
 from kohort.cli.groups.lookup import Offsets, does_not_exist, offsets_to_change
 from kohort.cli.groups.offset_files import check_new
 from kohort.cli.groups.offset_plan import Move, clamped, documents, print_moves, set_words
-from kohort.cli.groups.reset import UNCHANGED, Backup, Execute, Yes, commit
+from kohort.cli.groups.reset import UNCHANGED, Backup, Execute, OnlyTopics, Yes, commit
 from kohort.cli.groups.timeline import change_lines
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Document, Line, Names, instant, people_of, show
 from kohort.cli.output import Format, Output, plural, print_document
-from kohort.cli.places import TOPIC_PARTITIONS, Scope, existing, in_scope, instant_of, options_of, scope_of, words_of
+from kohort.cli.places import Scope, existing, in_scope, instant_of, options_of, scope_of, words_of
 from kohort.client.admin.explanations import GroupExplanation, NoJournal
 from kohort.client.admin.groups import DEAD, Committed
 from kohort.client.cluster import Cluster
@@ -53,14 +45,7 @@ def restore(
             show_default=False,
         ),
     ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar=TOPIC_PARTITIONS,
-            help="Only this topic, or these partitions of it; repeatable.",
-            autocompletion=complete_topics,
-        ),
-    ] = None,
+    topic: OnlyTopics = None,
     execute: Execute = False,
     yes: Yes = False,
     backup: Backup = None,

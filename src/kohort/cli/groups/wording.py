@@ -12,6 +12,9 @@ import typer
 from kohort.cli.output import plural, terminal_width
 from kohort.client.admin.groups import GroupMember
 
+LAG_TIME = "LAG-TIME"
+"""The column for the age of the first record that a group has not committed."""
+
 Document = Mapping[str, Any]
 """A part of a story or of a group's status, as JSON has it."""
 

@@ -3,6 +3,7 @@
 acls               create, list and delete ACLs
 commit_metadata    what kohort's Spark source writes into the metadata of its commits: which query reads for the group
 configs            the settings of topics and groups
+end_times          an estimate of lag in time, from where the ends of logs were when
 explanations       why a group is as it is: the journal that kohort keeps
 groups             list, describe and delete groups; read and write committed offsets
 lag                how far a group is behind, in records and in time

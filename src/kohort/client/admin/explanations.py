@@ -61,7 +61,7 @@ def explain_group(router: Router, group_id: str, last: int) -> GroupExplanation:
             raise NoJournal(connection.address)
         request = DescribeGroupsRequest(groups=(group_id,), explain_last=max(last, 0))
         row = connection.request(request, DescribeGroupsResponse).groups[0]
-        group = consumers_instead(connection, described(row, group_id, router.coordinator(group_id)))
+        [group] = consumers_instead(connection, [described(row, group_id, router.coordinator(group_id))])
         explanation = explanation_of(row, group, connection.address)
         if explanation is None:
             raise NoJournal(connection.address)

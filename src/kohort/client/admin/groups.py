@@ -6,7 +6,7 @@ only. A group that does not exist has the state "Dead": the versions of Describe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -50,6 +50,8 @@ from kohort.wire.schemas.offset_fetch import (
 )
 
 DEAD = "Dead"
+MANY_GROUPS = 8
+"""The first version of OffsetFetch that takes many groups (Kafka 3.0)."""
 NO_GENERATION = -1
 LEAVES, LEAVES_FOR_A_WHILE = -1, -2
 """Member epochs in KIP-848's heartbeats that leave the group."""
@@ -172,28 +174,26 @@ def _groups_of(
 
 
 def describe_groups(router: Router, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-    return {group_id: _describe_group(router, group_id) for group_id in dict.fromkeys(group_ids)}
+    def ask(asked: Sequence[str], connection: Connection) -> dict[str, GroupDescription]:
+        answer = connection.request(DescribeGroupsRequest(groups=tuple(asked)), DescribeGroupsResponse)
+        node_id = router.coordinator(asked[0])
+        found = [described(row, row.group_id, node_id) for row in answer.groups]
+        return {group.group_id: group for group in consumers_instead(connection, found)}
+
+    return router.at_coordinators(group_ids, ask)
 
 
-def _describe_group(router: Router, group_id: str) -> GroupDescription:
-    def ask(connection: Connection) -> GroupDescription:
-        answer = connection.request(DescribeGroupsRequest(groups=(group_id,)), DescribeGroupsResponse)
-        group = described(answer.groups[0], group_id, router.coordinator(group_id))
-        return consumers_instead(connection, group)
-
-    return router.at_coordinator(group_id, ask)
-
-
-def consumers_instead(connection: Connection, group: GroupDescription) -> GroupDescription:
-    """If DescribeGroups finds no group, ask for a consumer group (KIP-848): DescribeGroups does not know those."""
-    if group.state != DEAD or not connection.serves(ConsumerGroupDescribeRequest):
-        return group
-    request = ConsumerGroupDescribeRequest(group_ids=(group.group_id,), include_authorized_operations=False)
-    row = connection.request(request, ConsumerGroupDescribeResponse).groups[0]
-    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND or not group.group_id:
-        return group
-    check(row.error_code, f"cannot describe group {group.group_id}", row.error_message)
-    return described_consumers(row, group.coordinator)
+def consumers_instead(connection: Connection, groups: Sequence[GroupDescription]) -> list[GroupDescription]:
+    """For those that DescribeGroups does not find, ask for consumer groups (KIP-848): it does not know those."""
+    dead = {group.group_id: group for group in groups if group.state == DEAD and group.group_id}
+    found = {}
+    if dead and connection.serves(ConsumerGroupDescribeRequest):
+        request = ConsumerGroupDescribeRequest(group_ids=tuple(dead), include_authorized_operations=False)
+        for row in connection.request(request, ConsumerGroupDescribeResponse).groups:
+            if row.error_code != ErrorCode.GROUP_ID_NOT_FOUND and row.group_id in dead:
+                check(row.error_code, f"cannot describe group {row.group_id}", row.error_message)
+                found[row.group_id] = described_consumers(row, dead[row.group_id].coordinator)
+    return [found.get(group.group_id, group) for group in groups]
 
 
 def described_consumers(row: DescribedConsumerGroup, coordinator: int) -> GroupDescription:
@@ -297,72 +297,49 @@ def delete_offsets(router: Router, group_id: str, partitions: Iterable[TopicPart
     return router.at_coordinator(group_id, ask) if request.topics else {}
 
 
-Row = OffsetFetchResponsePartitions | OffsetFetchResponsePartition
-
-
-class Fetched(NamedTuple):
-    """A group's offsets as the server answers them. `as_of_ms` is -1 unless the rows have the lag."""
-
-    rows: dict[TopicPartition, Row]
-    as_of_ms: int
-
-
 def committed(
     router: Router, group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
     """`stable` waits until no transaction holds an offset of these partitions (Kafka 2.5 and later)."""
-    rows = fetch_offsets(router, group_id, partitions, stable=stable).rows
-    return {place: offset for place, row in rows.items() if (offset := offset_of(row)) is not None}
+    wanted = None if partitions is None else by_topic(partitions)
+
+    def ask(connection: Connection) -> dict[TopicPartition, Committed]:
+        by_group = connection.version_of(OffsetFetchRequest) >= MANY_GROUPS
+        request = _offset_fetch(group_id, wanted, by_group=by_group, stable=stable)
+        answer = connection.request(request, OffsetFetchResponse)
+        found = {}
+        for group in answer.groups if by_group else (answer,):
+            check(group.error_code, f"offsets of group {group_id}")
+            for topic in group.topics:
+                for row in topic.partitions:
+                    check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
+                    if (offset := offset_of(row)) is not None:
+                        found[topic.name, row.partition_index] = offset
+        return found
+
+    if wanted is not None and not wanted:
+        return {}
+    return router.at_coordinator(group_id, ask)
 
 
-def offset_of(row: Row) -> Committed | None:
+def offset_of(row: OffsetFetchResponsePartitions | OffsetFetchResponsePartition) -> Committed | None:
     if row.committed_offset < 0:
         return None
     return Committed(row.committed_offset, row.committed_leader_epoch, row.metadata or "")
 
 
-def fetch_offsets(
-    router: Router,
-    group_id: str,
-    partitions: Iterable[TopicPartition] | None,
-    *,
-    stable: bool = False,
-    with_lag: bool = False,
-) -> Fetched:
-    wanted = None if partitions is None else by_topic(partitions)
-
-    def ask(connection: Connection) -> Fetched:
-        by_group = connection.version_of(OffsetFetchRequest) >= 8
-        request = _offset_fetch(group_id, wanted, by_group=by_group, stable=stable, with_lag=with_lag)
-        answer = connection.request(request, OffsetFetchResponse)
-        rows: dict[TopicPartition, Row] = {}
-        as_of_ms = -1
-        for group in answer.groups if by_group else (answer,):
-            check(group.error_code, f"offsets of group {group_id}")
-            as_of_ms = group.as_of_ms
-            for topic in group.topics:
-                for row in topic.partitions:
-                    check(row.error_code, f"offset of group {group_id}, {topic.name}-{row.partition_index}")
-                    rows[topic.name, row.partition_index] = row
-        return Fetched(rows, as_of_ms)
-
-    if wanted is not None and not wanted:
-        return Fetched({}, -1)
-    return router.at_coordinator(group_id, ask)
-
-
 def _offset_fetch(
-    group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None, *, by_group: bool, stable: bool, with_lag: bool
+    group_id: str, wanted: list[tuple[str, tuple[int, ...]]] | None, *, by_group: bool, stable: bool
 ) -> OffsetFetchRequest:
-    """`by_group`: in the form of versions 8 and later."""
+    """`by_group`: in the form of versions that take many groups."""
     if by_group:
         rows = (
             None if wanted is None else tuple(OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in wanted)
         )
         groups = (OffsetFetchRequestGroup(group_id=group_id, topics=rows),)
-        return OffsetFetchRequest(groups=groups, require_stable=stable, with_lag=with_lag)
+        return OffsetFetchRequest(groups=groups, require_stable=stable)
     topics = None if wanted is None else tuple(OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted)
-    return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable, with_lag=with_lag)
+    return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,24 @@ from the leaders after the offsets, and the age is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from kohort.client.admin.groups import Committed, Fetched, fetch_offsets, offset_of
+from kohort.client.admin.groups import MANY_GROUPS, Committed, offset_of
 from kohort.client.admin.topics import topics
+from kohort.client.errors import check
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import LATEST, list_offsets
+from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import Router
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,9 @@ class PartitionLag:
     """Where readers of committed records stop."""
     lag_ms: int | None = None
     """The age of the record at the committed offset; 0 if the log has none."""
+    burrow: str | None = None
+    """OK, WARN, STOP, STALL or REWIND by Burrow's rules. They look at the newest commits, of which the server knows
+    those since somebody asks for the lag."""
 
     @property
     def lag(self) -> int | None:
@@ -49,31 +62,36 @@ class GroupLag:
 
     @property
     def worst_ms(self) -> int | None:
-        """The largest lag in milliseconds; None if none is known."""
-        return max((one.lag_ms for one in self.partitions.values() if one.lag_ms is not None), default=None)
+        """The largest lag in milliseconds that is known; None if that of no partition with lag is."""
+        worst = max((one.lag_ms for one in self.partitions.values() if one.lag_ms is not None), default=None)
+        is_unknown = any(one.lag and one.lag_ms is None for one in self.partitions.values())
+        return None if is_unknown and not worst else worst
+
+    @property
+    def burrow(self) -> str | None:
+        """OK, WARN or ERR: Burrow's status of the group, the worst of its partitions; None if none is known."""
+        found = {one.burrow for one in self.partitions.values() if one.burrow is not None}
+        if found <= {"OK", "WARN"}:
+            return max(found, default=None)
+        return "ERR"
 
 
 def group_lags(router: Router, group_ids: Iterable[str], also: Iterable[TopicPartition]) -> dict[str, GroupLag]:
     wanted = frozenset(also)
-    answers = {group_id: fetch_offsets(router, group_id, None, with_lag=True) for group_id in dict.fromkeys(group_ids)}
-    untold = {place for answer in answers.values() if answer.as_of_ms < 0 for place in answer.rows}
-    for answer in answers.values():
-        untold |= wanted - answer.rows.keys()
+
+    def ask(asked: Sequence[str], connection: Connection) -> dict[str, OffsetsOfGroup]:
+        found = {}
+        for request in offset_fetches(asked, connection, with_lag=True):
+            for group_id, row in answers(request, connection.request(request, OffsetFetchResponse)):
+                if not has_no_room(row, len(asked)):
+                    check(row.error_code, f"offsets of group {group_id}")
+                    found[group_id] = offsets_of(row)
+        return found
+
+    answered = router.at_coordinators(group_ids, ask)
+    untold = {place for one in answered.values() for place in (wanted | one.committed.keys()) - (one.lags or {}).keys()}
     ends = _ends(router, untold)
-    return {group_id: _group_lag(answer, wanted, ends) for group_id, answer in answers.items()}
-
-
-def _group_lag(answer: Fetched, also: frozenset[TopicPartition], ends: Mapping[TopicPartition, int]) -> GroupLag:
-    told = answer.as_of_ms >= 0
-    found = {place: PartitionLag(None, ends.get(place)) for place in also}
-    for place, row in answer.rows.items():
-        offset = offset_of(row)
-        if told:
-            numbers = (row.end_offset, row.last_stable_offset, row.lag_ms)
-            found[place] = PartitionLag(offset, *(None if number < 0 else number for number in numbers))
-        elif offset is not None:
-            found[place] = PartitionLag(offset, ends.get(place))
-    return GroupLag(dict(sorted(found.items())), answer.as_of_ms if told else None)
+    return {group_id: group_lag(one, wanted, ends) for group_id, one in answered.items()}
 
 
 def _ends(router: Router, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -82,3 +100,69 @@ def _ends(router: Router, places: Iterable[TopicPartition]) -> dict[TopicPartiti
     known = topics(router, {topic for topic, _ in wanted}, internal=True, create=False).values()
     led = {(topic.name, part.index) for topic in known for part in topic.partitions if part.leader >= 0}
     return list_offsets(router, {place: LATEST for place in wanted if place in led}, False)
+
+
+# -- requests and answers, for surveys too
+
+
+BURROW = {1: "OK", 2: "WARN", 4: "STOP", 5: "STALL", 6: "REWIND"}
+"""By Burrow's numbers."""
+
+
+class OffsetsOfGroup(NamedTuple):
+    """All committed offsets of a group. `lags` has their lags, if the server tells them; else it is None."""
+
+    committed: dict[TopicPartition, Committed]
+    lags: dict[TopicPartition, PartitionLag] | None
+    as_of_ms: int | None
+
+
+def offset_fetches(group_ids: Sequence[str], connection: Connection, *, with_lag: bool) -> list[OffsetFetchRequest]:
+    """All committed offsets of groups of one coordinator. Brokers before Kafka 3.0 take one group a request."""
+    if connection.version_of(OffsetFetchRequest) < MANY_GROUPS:
+        return [OffsetFetchRequest(group_id=group_id, with_lag=with_lag) for group_id in group_ids]
+    groups = tuple(OffsetFetchRequestGroup(group_id=group_id) for group_id in group_ids)
+    return [OffsetFetchRequest(groups=groups, with_lag=with_lag)]
+
+
+Answer = OffsetFetchResponse | OffsetFetchResponseGroup
+
+
+def answers(request: OffsetFetchRequest, answer: OffsetFetchResponse) -> list[tuple[str, Answer]]:
+    """By group."""
+    return [(row.group_id, row) for row in answer.groups] if request.groups else [(request.group_id, answer)]
+
+
+def has_no_room(row: Answer, groups: int) -> bool:
+    """Whether the group is to be asked for alone: with so many groups, the answer is too large (kohort:
+    queued.max.response.bytes)."""
+    return groups > 1 and row.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def offsets_of(row: Answer) -> OffsetsOfGroup:
+    """Without refused partitions."""
+    committed, lags = {}, {}
+    for topic in row.topics:
+        for part in topic.partitions:
+            if not part.error_code and (offset := offset_of(part)) is not None:
+                place = topic.name, part.partition_index
+                committed[place] = offset
+                lags[place] = PartitionLag(
+                    offset,
+                    _known(part.end_offset),
+                    _known(part.last_stable_offset),
+                    _known(part.lag_ms),
+                    BURROW.get(part.burrow_status),
+                )
+    return OffsetsOfGroup(committed, lags, row.as_of_ms) if row.as_of_ms >= 0 else OffsetsOfGroup(committed, None, None)
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def group_lag(found: OffsetsOfGroup, also: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> GroupLag:
+    """The lag as it is told, or by `ends`."""
+    lags = {place: PartitionLag(None, ends.get(place)) for place in also}
+    lags |= found.lags or {place: PartitionLag(offset, ends.get(place)) for place, offset in found.committed.items()}
+    return GroupLag(dict(sorted(lags.items())), found.as_of_ms)

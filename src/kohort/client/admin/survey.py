@@ -1,8 +1,9 @@
 """Many groups at once: members, committed offsets and the ends of logs, in few requests.
 
-A survey sends DescribeGroups, ConsumerGroupDescribe and OffsetFetch for up to `GROUPS` groups to their coordinator, and
-one ListOffsets to each leader. Brokers work at the same time, and each has one request of the survey at a time. Offsets
-are read before ends, because a lag may be negative if they are read the other way round.
+A survey sends DescribeGroups, ConsumerGroupDescribe and OffsetFetch for up to `GROUPS` groups to their coordinator.
+kohort tells the ends and the ages of the lags with the offsets, if a survey asks for the lag; the other ends are asked
+with one ListOffsets to each leader. Brokers work at the same time, and each has one request of the survey at a time.
+Offsets are read before ends, because a lag may be negative if they are read the other way round.
 
 If a broker refuses one group, this group has an `error`; a partition whose offset is refused is left out. A broker that
 does not answer fails the survey: nothing is retried here.
@@ -18,10 +19,21 @@ from typing import Any, TypeVar
 
 from kohort.client.admin.explanations import FIRST_VERSION, GroupExplanation, explanation_of
 from kohort.client.admin.groups import DEAD, Committed, GroupDescription, ListedGroup, described, described_consumers
+from kohort.client.admin.lag import (
+    GroupLag,
+    OffsetsOfGroup,
+    PartitionLag,
+    answers,
+    group_lag,
+    has_no_room,
+    offset_fetches,
+    offsets_of,
+)
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, error_code
 from kohort.client.metadata import NO_LEADER, Topic, TopicPartition
 from kohort.client.records.partition_leaders import CONSUMER, LATEST
+from kohort.client.wire.routing import GROUPS, in_pieces
 from kohort.wire.embedded import CONSUMER_PROTOCOL, by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -32,14 +44,8 @@ from kohort.wire.schemas.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kohort.wire.schemas.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-)
+from kohort.wire.schemas.offset_fetch import OffsetFetchResponse
 
-GROUPS = 100
-"""Groups in one request."""
 EXPLAINED_STORIES = 1_000
 """Stories in one answer at most: a broker leaves out what goes beyond 16 MB."""
 TOPICS_LAST_S = 30.0
@@ -55,17 +61,23 @@ Requests = Mapping[int, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SurveyedGroup:
-    """A group, its committed offsets, and with a journal why it is as it is. `error`: why the broker refused it."""
+    """A group, its committed offsets, and with a journal why it is as it is. `error`: why the broker refused it.
+
+    `lags` has the ends and the ages of one instant, if they were asked for and the coordinator is kohort; else None.
+    """
 
     group: GroupDescription
     committed: Mapping[TopicPartition, Committed] = field(default_factory=dict)
     explanation: GroupExplanation | None = None
     error: str = ""
+    lags: Mapping[TopicPartition, PartitionLag] | None = None
+    as_of_ms: int | None = None
+    """The instant of `lags`, by the server's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Groups in the order of the question, and where the logs of their partitions end.
+    """Groups in the order of the question.
 
     `at_ms` is this machine's clock; the others are seconds of a monotonic clock: when the offsets and the ends were
     read.
@@ -73,18 +85,26 @@ class Survey:
 
     groups: Mapping[str, SurveyedGroup]
     ends: Mapping[TopicPartition, int]
+    """Where the logs end, of partitions whose end no coordinator has told."""
     at_ms: int
     offsets_s: float
     ends_s: float
     has_journal: bool = False
     """Whether a coordinator has told stories."""
 
+    def lag_of(self, one: SurveyedGroup) -> GroupLag:
+        """Of each partition with a committed offset or an owner."""
+        found = OffsetsOfGroup(dict(one.committed), None if one.lags is None else dict(one.lags), one.as_of_ms)
+        return group_lag(found, one.group.owners(), self.ends)
+
 
 class Surveyor:
-    """Takes surveys with one client. `stories` is the number of the newest stories of each group; -1: no stories."""
+    """Takes surveys with one client. `stories` is the number of the newest stories of each group; -1: no stories.
+    `with_lag` asks the coordinators for the lag; if they tell it, the leaders are not asked for the ends."""
 
-    def __init__(self, cluster: Cluster, *, stories: int = -1) -> None:
+    def __init__(self, cluster: Cluster, *, stories: int = -1, with_lag: bool = False) -> None:
         self._cluster = cluster
+        self._with_lag = with_lag
         self._stories = stories
         self._journals: bool | None = None if stories >= 0 else False
         """Whether any coordinator keeps a journal; None: not known yet."""
@@ -99,8 +119,12 @@ class Surveyor:
         groups = self._describe(listed)
         self._fetch_offsets(listed, groups)
         offsets_s = time.monotonic()
-        places = sorted({place for one in groups.values() for place in (*one.committed, *one.group.owners())})
-        ends = self.offsets(places)
+        untold = {
+            place
+            for one in groups.values()
+            for place in (one.committed.keys() | one.group.owners().keys()) - (one.lags or {}).keys()
+        }
+        ends = self.offsets(sorted(untold))
         has_journal = any(one.explanation is not None for one in groups.values())
         if self._journals is None and groups:
             self._journals = has_journal
@@ -134,7 +158,7 @@ class Surveyor:
         requests = {
             node_id: [
                 DescribeGroupsRequest(groups=tuple(ids), explain_last=stories if self._takes_stories(node_id) else -1)
-                for ids in _pieces(names, size)
+                for ids in in_pieces(names, size)
             ]
             for node_id, names in groups.items()
         }
@@ -160,7 +184,7 @@ class Surveyor:
         requests = {
             node_id: [
                 ConsumerGroupDescribeRequest(group_ids=tuple(ids), include_authorized_operations=False)
-                for ids in _pieces(names, GROUPS)
+                for ids in in_pieces(names, GROUPS)
             ]
             for node_id, names in groups.items()
             if self._cluster.connection(node_id).serves(ConsumerGroupDescribeRequest)
@@ -188,22 +212,28 @@ class Surveyor:
     def _fetch_offsets_of(
         self, groups: Mapping[int, list[str]], size: int, found: dict[str, SurveyedGroup]
     ) -> set[str]:
-        """Returns the groups for which there was no room in an answer (kohort: queued.max.response.bytes)."""
+        """Returns the groups for which there was no room in an answer."""
         requests = {
-            node_id: _offset_fetches(names, size, self._cluster.connection(node_id).version_of(OffsetFetchRequest) >= 8)
+            node_id: [
+                request
+                for piece in in_pieces(names, size)
+                for request in offset_fetches(piece, self._cluster.connection(node_id), with_lag=self._with_lag)
+            ]
             for node_id, names in groups.items()
         }
         again = set()
         for _, request, answer in self._ask(requests, OffsetFetchResponse):
-            rows: list[tuple[str, Any]] = [(row.group_id, row) for row in answer.groups]
-            for group_id, row in rows if request.groups else [(request.group_id, answer)]:
+            rows = answers(request, answer)
+            for group_id, row in rows:
                 known = found.get(group_id)
                 if known is None:
                     continue
-                if row.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and len(rows) > 1:
+                if has_no_room(row, len(rows)):
                     again.add(group_id)
                 error = error_code(row.error_code).name if row.error_code else ""
-                found[group_id] = SurveyedGroup(known.group, _committed(row), known.explanation, error)
+                found[group_id] = SurveyedGroup(
+                    known.group, explanation=known.explanation, error=error, **offsets_of(row)._asdict()
+                )
         return again
 
     # -- offsets of logs
@@ -277,31 +307,6 @@ def _by_coordinator(listed: Iterable[ListedGroup]) -> dict[int, list[str]]:
     for one in listed:
         found.setdefault(one.coordinator, []).append(one.group_id)
     return found
-
-
-def _pieces(names: Sequence[str], size: int) -> list[Sequence[str]]:
-    return [names[start : start + size] for start in range(0, len(names), size)]
-
-
-def _offset_fetches(names: Sequence[str], size: int, many: bool) -> list[OffsetFetchRequest]:
-    """Brokers before Kafka 3.0 take one group a request."""
-    if not many:
-        return [OffsetFetchRequest(group_id=name) for name in names]
-    return [
-        OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=name) for name in piece))
-        for piece in _pieces(names, size)
-    ]
-
-
-def _committed(row: Any) -> dict[TopicPartition, Committed]:
-    return {
-        (topic.name, part.partition_index): Committed(
-            part.committed_offset, part.committed_leader_epoch, part.metadata or ""
-        )
-        for topic in row.topics
-        for part in topic.partitions
-        if part.committed_offset >= 0 and not part.error_code
-    }
 
 
 def _list_offsets(places: Iterable[TopicPartition], at: int, read_committed: bool) -> ListOffsetsRequest:

@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from kohort.client.backoff import Backoff
 from kohort.client.errors import (
+    BadAnswer,
     ConnectionFailed,
     KafkaError,
-    ServerError,
     TimedOut,
     Unreachable,
     check,
@@ -49,6 +50,10 @@ MISSING_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNO
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators."""
 KINDS = ("group", "transactional id")
+MANY_KEYS = 4
+"""The first version of FindCoordinator that takes many keys."""
+GROUPS = 100
+"""Groups in one request."""
 
 COORDINATOR_MOVED = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
@@ -277,19 +282,55 @@ class Router:
 
     def at_coordinator(self, key: str, ask: Callable[[Connection], Result], kind: int = GROUP) -> Result:
         """Run `ask` with a connection to the coordinator, retried while the coordinator moves or loads."""
+        return self.retrying(lambda: self._at_coordinator((key,), ask, kind))
 
-        def attempt() -> Result:
-            try:
-                return ask(self.coordinator_connection(key, kind))
-            except (ConnectionFailed, TimedOut):
-                self.forget_coordinator(key, kind)
-                raise
-            except ServerError as error:
-                if error.code in COORDINATOR_MOVED:
+    def _at_coordinator(self, keys: Sequence[str], ask: Callable[[Connection], Result], kind: int = GROUP) -> Result:
+        """One attempt. `keys` have the same coordinator."""
+        try:
+            return ask(self.coordinator_connection(keys[0], kind))
+        except KafkaError as error:
+            if isinstance(error, (ConnectionFailed, TimedOut)) or error.code in COORDINATOR_MOVED:
+                for key in keys:
                     self.forget_coordinator(key, kind)
-                raise
+            raise
 
-        return self.retrying(attempt)
+    def at_coordinators(
+        self, group_ids: Iterable[str], ask: Callable[[Sequence[str], Connection], Mapping[str, Result]]
+    ) -> dict[str, Result]:
+        """Run `ask` for up to `GROUPS` groups of one coordinator at a time, retried as in `at_coordinator`. It may
+        leave out groups for which there was no room in the answer: it is called again for each of these alone."""
+        wanted = list(dict.fromkeys(group_ids))
+        found: dict[str, Result] = {}
+
+        def attempt() -> None:
+            by_node: dict[int, list[str]] = {}
+            for group_id, node_id in self._coordinators_of([one for one in wanted if one not in found]).items():
+                by_node.setdefault(node_id, []).append(group_id)
+            for mine in by_node.values():
+                for piece in in_pieces(mine, GROUPS):
+                    found.update(self._at_coordinator(piece, partial(ask, piece)))
+            for group_id in [one for one in wanted if one not in found]:
+                found.update(self._at_coordinator((group_id,), partial(ask, (group_id,))))
+                if group_id not in found:
+                    raise BadAnswer("the coordinator", f"an answer without group {group_id}")
+
+        self.retrying(attempt)
+        return {group_id: found[group_id] for group_id in wanted}
+
+    def _coordinators_of(self, group_ids: Sequence[str]) -> dict[str, int]:
+        """The coordinators of groups. Those that are not known are asked for together; brokers before Kafka 3.0 are
+        asked for one at a time. One attempt."""
+        unknown = [one for one in group_ids if self._coordinators.get((GROUP, one)) not in self.view.nodes]
+        if len(unknown) > 1:
+            self.fresh_view(())
+            connection = self.any_connection()
+            if connection.version_of(FindCoordinatorRequest) >= MANY_KEYS:
+                for piece in in_pieces(unknown, GROUPS):
+                    request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=tuple(piece))
+                    for row in connection.request(request, FindCoordinatorResponse).coordinators:
+                        if not row.error_code:
+                            self._coordinators[GROUP, row.key] = row.node_id
+        return {group_id: self.coordinator(group_id) for group_id in group_ids}
 
     # -- retries
 
@@ -325,8 +366,12 @@ class Router:
         return self._backoff.pause(attempts, self._random.random())
 
 
+def in_pieces(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
 def coordinator_request(version: int, key: str, kind: int = GROUP) -> FindCoordinatorRequest:
-    if version >= 4:
+    if version >= MANY_KEYS:
         return FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
     return FindCoordinatorRequest(key_type=kind, key=key)
 

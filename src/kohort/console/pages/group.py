@@ -21,10 +21,10 @@ from kohort.cli.groups.standings import Offender, offenders
 from kohort.cli.groups.timeline import REBALANCING, headline, status_lines, story_lines
 from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain
 from kohort.client.admin.configs import ConfigSource
+from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.groups import GroupMember
 from kohort.console.live import Cell, Live
 from kohort.console.paging import Order, Page, ordered, page_of, wanted_order, wanted_page, wanted_search
-from kohort.console.reading.end_times import EndTimes
 from kohort.console.reading.questions import GroupNow, PartitionRow, group_now, group_settings, partition_rows
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.shared import Console, console_of, head_cells, key_of

@@ -2,7 +2,6 @@
 
 snapshot   all groups, topics and brokers, as they were read last
 batches    requests about many groups at once
-end_times  an estimate of lag in time
 refresher  the thread that reads the snapshot again and again
 questions  requests about one group
 answers    answers that several pages share; the clients that ask

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.groups import Committed, ListedGroup
 from kohort.client.admin.survey import Surveyor
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
-from kohort.console.reading.end_times import EndTimes
 from kohort.console.reading.snapshot import GroupRow
 
 MOST_GROUPS = 100

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import NO_LEADER, Topic
 from kohort.console.reading.batches import batches_of, read_batch
-from kohort.console.reading.end_times import EndTimes
 from kohort.console.reading.snapshot import GroupRow, NodeRow, Snapshot, TopicRow, Totals
 
 EVERY_S = 2.0

@@ -49,6 +49,7 @@ class OffsetFetchResponsePartition:
     error_code: int = field("int16", "1-7", default=0)
     end_offset: int = field("int64", "6-7", tag=OWN_TAGS + 5, default=-1)
     lag_ms: int = field("int64", "6-7", tag=OWN_TAGS + 6, default=-1)
+    burrow_status: int = field("int8", "6-7", tag=OWN_TAGS + 7, default=-1)
     last_stable_offset: int = field("int64", "6-7", tag=OWN_TAGS + 9, default=-1)
 
 
@@ -69,6 +70,8 @@ class OffsetFetchResponsePartitions:
     """Where the log ends; -1: there is no such partition, or the lag was not asked for."""
     lag_ms: int = field("int64", "8+", tag=OWN_TAGS + 6, default=-1)
     """The age of the record at the committed offset, 0 if the log has none; -1: unknown, or nothing is committed."""
+    burrow_status: int = field("int8", "8+", tag=OWN_TAGS + 7, default=-1)
+    """Burrow's number for the group in the partition: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; -1 as for `lag_ms`."""
     last_stable_offset: int = field("int64", "8+", tag=OWN_TAGS + 9, default=-1)
     """Where readers of committed records stop; -1 as for `end_offset`."""
 

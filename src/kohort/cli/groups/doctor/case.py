@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kohort.cli.groups.wording import Document, Names, as_document, people_of
+from kohort.cli.groups.wording import Document, Names, as_document, duration, people_of
 from kohort.cli.stable_offsets import StableEnd
 from kohort.client.admin.survey import SurveyedGroup
 from kohort.client.metadata import TopicPartition
@@ -63,8 +63,11 @@ class Case:
     ends_before: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ages_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """How long the oldest unread record waits, if the server tells it."""
     younger: Mapping[int, Mapping[TopicPartition, int]] = field(default_factory=dict)
-    """By one of AGES_MS: the first offset whose record is not older; -1 if all records are older."""
+    """Of other partitions, by one of AGES_MS: the first offset whose record is not older by its timestamp; -1 if all
+    records are older."""
     stable: Mapping[TopicPartition, StableEnd] = field(default_factory=dict)
     """Last stable offsets before the end, if the record there is older than WAITING_MS."""
     partitions_of: Mapping[str, int] = field(default_factory=dict)
@@ -121,15 +124,21 @@ class Case:
 
     def waits_longer_than(self, age_ms: int, place: TopicPartition) -> bool:
         """Whether the oldest unread record of a partition with lag is older."""
+        if place in self.ages_ms:
+            return self.ages_ms[place] > age_ms
         first = self.younger.get(age_ms, {}).get(place)
         return first is not None and (first < 0 or self.after.committed[place].offset < first)
 
     def age_words(self, places: Iterable[TopicPartition]) -> str:
-        """`, the oldest for more than 10 min`; empty if no record has waited for a minute."""
+        """`, the oldest for 12 min 5 s` if the server tells it; `, the oldest for more than 10 min by its timestamp`
+        else; empty if no record has waited for a minute."""
         chosen = list(places)
+        told_ms = max((self.ages_ms[place] for place in chosen if place in self.ages_ms), default=0)
+        if told_ms > WAITING_MS:
+            return f", the oldest for {duration(told_ms)}"
         for age_ms in sorted(AGES_MS, reverse=True):
             if any(self.waits_longer_than(age_ms, place) for place in chosen):
-                return f", the oldest for more than {age_ms // MINUTE} min"
+                return f", the oldest for more than {age_ms // MINUTE} min by its timestamp"
         return ""
 
 

@@ -1,4 +1,8 @@
-"""What the rules need, from the cluster: two surveys of the groups, and a few requests for all of their partitions."""
+"""What the rules need, from the cluster: two surveys of the groups, and a few requests for all of their partitions.
+
+kohort tells how long the oldest unread records have waited. Elsewhere, ListOffsets tells the first offset that is not
+older than each of AGES_MS, by the records' timestamps.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from kohort.cli.output import plural
 from kohort.cli.stable_offsets import StableEnd, stable_ends
 from kohort.client.admin.configs import ResourceType
 from kohort.client.admin.groups import ListedGroup
-from kohort.client.admin.survey import Survey, SurveyedGroup, Surveyor
+from kohort.client.admin.lag import GroupLag, PartitionLag
+from kohort.client.admin.survey import SurveyedGroup, Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.client.metadata import Topic, TopicPartition
@@ -48,38 +53,41 @@ def collect(
     sleep: Callable[[float], object] = time.sleep,
 ) -> Collected:
     """Look at groups for some seconds. `listed` are those of the first survey. Raises KafkaError."""
-    first = Surveyor(cluster).survey(listed)
+    first = Surveyor(cluster, with_lag=True).survey(listed)
     sleep(seconds)
-    surveyor = Surveyor(cluster, stories=STORIES)
+    surveyor = Surveyor(cluster, stories=STORIES, with_lag=True)
     second = surveyor.survey(selected(cluster, names))
-    lagging = _lagging(second)
+    lags = {group_id: second.lag_of(one) for group_id, one in second.groups.items() if not one.error}
+    known = [second.groups[group_id] for group_id in lags]
+    lagging = [(place, one) for lag in lags.values() for place, one in lag.partitions.items() if one.lag]
     now_ms = time.time_ns() // 1_000_000
-    younger = {age_ms: surveyor.offsets(lagging, now_ms - age_ms) for age_ms in AGES_MS}
-    known = [one for one in second.groups.values() if not one.error]
+    untold = sorted({place for place, one in lagging if one.lag_ms is None})
+    younger = {age_ms: surveyor.offsets(untold, now_ms - age_ms) for age_ms in AGES_MS}
     starts = surveyor.offsets(sorted({place for one in known for place in one.committed}), EARLIEST)
     topics = surveyor.topics({topic for one in known for topic in _topics_of(one)})
     retention_ms, why_not = _retention(cluster, known)
-    stable = _stable(cluster, surveyor, second, lagging, younger[WAITING_MS])
+    stable = _stable(cluster, surveyor, lagging, younger[WAITING_MS])
     missing = _missing(cluster, topics, known)
     partitions_of = {name: len(topic.partitions) for name, topic in topics.items() if not topic.error}
     cases = [
         Case(
-            first.groups.get(one.group.group_id, one),
-            one,
+            first.groups.get(group_id, second.groups[group_id]),
+            second.groups[group_id],
             second.offsets_s - first.offsets_s,
             now_ms=now_ms,
-            ends_before=first.ends,
-            ends=second.ends,
+            ends_before=_ends(first.lag_of(before)) if (before := first.groups.get(group_id)) is not None else {},
+            ends=_ends(lag),
             starts=starts,
+            ages_ms={place: found.lag_ms for place, found in lag.partitions.items() if found.lag_ms is not None},
             younger=younger,
             stable=stable,
             partitions_of=partitions_of,
             missing_topics=missing,
             retention_ms=retention_ms,
         )
-        for one in known
+        for group_id, lag in lags.items()
     ]
-    not_seen = [*_refused(second.groups.values()), *_without_end(second, missing)]
+    not_seen = [*_refused(second.groups.values()), *_without_end(lags.values(), missing)]
     if known and not second.has_journal:
         not_seen.insert(0, NO_JOURNAL)
     elif why_not:
@@ -87,15 +95,8 @@ def collect(
     return Collected(cases, second.offsets_s - first.offsets_s, not_seen)
 
 
-def _lagging(survey: Survey) -> list[TopicPartition]:
-    return sorted(
-        {
-            place
-            for one in survey.groups.values()
-            for place, now in one.committed.items()
-            if survey.ends.get(place, -1) > now.offset
-        }
-    )
+def _ends(lag: GroupLag) -> dict[TopicPartition, int]:
+    return {place: one.end for place, one in lag.partitions.items() if one.end is not None}
 
 
 def _topics_of(one: SurveyedGroup) -> set[str]:
@@ -113,17 +114,22 @@ def _missing(cluster: Cluster, topics: Mapping[str, Topic], groups: Iterable[Sur
 def _stable(
     cluster: Cluster,
     surveyor: Surveyor,
-    survey: Survey,
-    lagging: Sequence[TopicPartition],
+    lagging: Sequence[tuple[TopicPartition, PartitionLag]],
     younger: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, StableEnd]:
     """Last stable offsets before the end whose record is older than WAITING_MS, with the transactions there."""
-    stable = surveyor.offsets(lagging, read_committed=True)
-    old = {
-        place: survey.ends[place]
-        for place, offset in stable.items()
-        if 0 <= offset < survey.ends[place] and place in younger and (younger[place] < 0 or offset < younger[place])
-    }
+    untold = {place for place, one in lagging if one.stable_end is None}
+    asked = surveyor.offsets(sorted(untold), read_committed=True)
+    old: dict[TopicPartition, int] = {}
+    for place, one in lagging:
+        stable = one.stable_end if one.stable_end is not None else asked.get(place, -1)
+        if one.end is None or one.committed is None or not 0 <= stable < one.end:
+            continue
+        # The age of a lag is that of the record at the last stable offset if the group has read up to there.
+        told_ms = one.lag_ms if one.committed.offset == stable else None
+        first = younger.get(place)
+        if (told_ms or 0) > WAITING_MS or (first is not None and (first < 0 or stable < first)):
+            old[place] = one.end
     return stable_ends(cluster, old) if old else {}
 
 
@@ -153,12 +159,12 @@ def _refused(groups: Iterable[SurveyedGroup]) -> list[str]:
     ]
 
 
-def _without_end(survey: Survey, missing: Mapping[str, str | None]) -> list[str]:
+def _without_end(lags: Iterable[GroupLag], missing: Mapping[str, str | None]) -> list[str]:
     places = {
         place
-        for one in survey.groups.values()
-        for place in one.committed
-        if place not in survey.ends and place[0] not in missing
+        for lag in lags
+        for place, one in lag.partitions.items()
+        if one.committed is not None and one.end is None and place[0] not in missing
     }
     if not places:
         return []

@@ -26,7 +26,7 @@ class Sampler:
     def __init__(self, cluster: Cluster, names: Sequence[str], stories: int) -> None:
         self._cluster = cluster
         self._names = names
-        self._surveyor = Surveyor(cluster, stories=stories)
+        self._surveyor = Surveyor(cluster, stories=stories, with_lag=True)
 
     def take(self) -> Survey:
         """Raises KafkaError."""

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kohort.cli.groups.watch.changes import Change
 from kohort.cli.groups.watch.trends import Figures, GroupRow, PartitionRow, Stuck
-from kohort.cli.groups.wording import partitions, plain
+from kohort.cli.groups.wording import LAG_TIME, brief, partitions, plain
 from kohort.cli.output import GAP, NOTHING, Column, format_table, plural, shorten
 from kohort.wire.embedded import by_topic
 
@@ -88,7 +88,9 @@ def _headline(view: View, width: int | None) -> str:
         [row] = view.rows
         known = row.figures
         parts = [row.group, row.error or row.state, plural(row.members, "member")]
-        parts += [f"lag {count(known.lag)}", f"in {rate(known.rate_in)}/s", f"out {rate(known.rate_out)}/s"]
+        parts += [f"lag {count(known.lag)}"]
+        parts += [f"lag time {age(known)}"] if known.lag else []
+        parts += [f"in {rate(known.rate_in)}/s", f"out {rate(known.rate_out)}/s"]
         parts += [f"catch up {span(known.catch_up_s)}"] if known.lag else []
         parts += [f"{row.without_offset} without an offset"] if row.without_offset else []
     else:
@@ -116,16 +118,17 @@ def _group_table(rows: Sequence[GroupRow], width: int | None, most: int | None) 
     trend = trend_width(width)
     columns: list[_Shown[GroupRow]] = [
         _Shown(Column("LAG", right=True), lambda row: count(row.figures.lag)),
-        _Shown(Column("TREND"), lambda row: spark(row.figures.lags, trend), 3),
+        _Shown(Column(LAG_TIME, right=True), lambda row: age(row.figures), 3),
+        _Shown(Column("TREND"), lambda row: spark(row.figures.lags, trend), 4),
         _Shown(Column("IN/S", right=True), lambda row: rate(row.figures.rate_in), 2),
         _Shown(Column("OUT/S", right=True), lambda row: rate(row.figures.rate_out), 1),
-        _Shown(Column("CATCHUP", right=True), lambda row: span(row.figures.catch_up_s), 4),
+        _Shown(Column("CATCHUP", right=True), lambda row: span(row.figures.catch_up_s), 5),
         _Shown(Column("STATE"), lambda row: row.error or state(row.state, short=width is not None and width < 100)),
-        _Shown(Column("MEMBERS", right=True), lambda row: str(row.members), 5),
-        _Shown(Column("STUCK", right=True), lambda row: str(sum(len(one.places) for one in row.stuck)), 6),
-        _Shown(Column("PARTITIONS", right=True), lambda row: str(row.partitions), 7),
-        _Shown(Column("TYPE"), lambda row: row.type, 8),
-        _Shown(Column("ASSIGNOR"), lambda row: shorten(row.assignor, 20), 9),
+        _Shown(Column("MEMBERS", right=True), lambda row: str(row.members), 6),
+        _Shown(Column("STUCK", right=True), lambda row: str(sum(len(one.places) for one in row.stuck)), 7),
+        _Shown(Column("PARTITIONS", right=True), lambda row: str(row.partitions), 8),
+        _Shown(Column("TYPE"), lambda row: row.type, 9),
+        _Shown(Column("ASSIGNOR"), lambda row: shorten(row.assignor, 20), 10),
     ]
     table = _fitted("GROUP", shown, lambda row: row.group, columns, width)
     return _as_lines(table, [_style_of(row) for row in shown], plural(more, "group") if more else "")
@@ -180,14 +183,15 @@ def _partition_table(group: GroupRow, width: int | None, most: int | None) -> li
     trend = trend_width(width)
     owner_width = 22 if width is not None and width < 100 else 40
     columns: list[_Shown[PartitionRow]] = [
-        _Shown(Column("COMMITTED", right=True), lambda row: _or_nothing(row.committed), 5),
-        _Shown(Column("END", right=True), lambda row: _or_nothing(row.end), 6),
+        _Shown(Column("COMMITTED", right=True), lambda row: _or_nothing(row.committed), 6),
+        _Shown(Column("END", right=True), lambda row: _or_nothing(row.end), 7),
         _Shown(Column("LAG", right=True), lambda row: count(row.figures.lag)),
-        _Shown(Column("TREND"), lambda row: spark(row.figures.lags, trend), 3),
+        _Shown(Column(LAG_TIME, right=True), lambda row: age(row.figures), 3),
+        _Shown(Column("TREND"), lambda row: spark(row.figures.lags, trend), 4),
         _Shown(Column("IN/S", right=True), lambda row: rate(row.figures.rate_in), 2),
         _Shown(Column("OUT/S", right=True), lambda row: rate(row.figures.rate_out), 1),
-        _Shown(Column("CATCHUP", right=True), lambda row: span(row.figures.catch_up_s), 7),
-        _Shown(Column("UNMOVED", right=True), lambda row: span(row.unmoved_s), 4),
+        _Shown(Column("CATCHUP", right=True), lambda row: span(row.figures.catch_up_s), 8),
+        _Shown(Column("UNMOVED", right=True), lambda row: span(row.unmoved_s), 5),
         _Shown(Column("OWNER"), lambda row: shorten(row.owner, owner_width)),
     ]
     table = _fitted("PARTITION", shown, lambda row: f"{row.topic}-{row.partition}", columns, width)
@@ -239,7 +243,7 @@ def clock(milliseconds: int) -> str:
 
 
 def trend_width(width: int | None) -> int:
-    return 8 if width is None or width < 100 else 16 if width < 140 else 24
+    return 6 if width is not None and width < 100 else 8 if width is None else 16 if width < 140 else 24
 
 
 def spark(values: Sequence[int | None], width: int) -> str:
@@ -289,6 +293,14 @@ def span(seconds: float | None) -> str:
     return f"{seconds / 86_400:.0f} days" if seconds < 86_400 * 999 else "years"
 
 
+def age(known: Figures) -> str:
+    """`3m20s`; an estimate is `≈3m20s`. 0 is no estimate: there is no lag."""
+    text = brief(known.lag_ms)
+    if text is None:
+        return NOTHING
+    return text if known.is_told or not known.lag_ms else f"≈{text}"
+
+
 SHORT_STATES = {"PreparingRebalance": "Joining", "CompletingRebalance": "Assigning"}
 """Of classic groups, for narrow terminals: the phases in the words of `kohort groups explain`."""
 
@@ -302,6 +314,8 @@ def figures_document(known: Figures) -> dict[str, float | int | bool | None]:
     never = known.catch_up_s == inf
     return {
         "lag": known.lag,
+        "lag_ms": known.lag_ms,
+        "lag_ms_is_estimated": None if known.lag_ms is None else not known.is_told,
         "rate_in": None if known.rate_in is None else round(known.rate_in, 3),
         "rate_out": None if known.rate_out is None else round(known.rate_out, 3),
         "catches_up": None if known.catch_up_s is None else not never,

@@ -1,21 +1,24 @@
 """Surveys to figures: lag and its course, rates in and out, the time to catch up, partitions that do not move.
 
 Rates are means over the last `WINDOW_S`, since most consumers commit every few seconds. A partition is stuck if its
-committed offset has not moved for `STUCK_S` while there was lag.
+committed offset has not moved for `STUCK_S` while there was lag. The lag in time is what kohort tells; of other servers
+it is an estimate from where the logs ended in earlier surveys.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
 from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.groups.wording import Names, as_document
 from kohort.client.admin.commit_metadata import group_reader_of
+from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.groups import Committed, GroupMember
+from kohort.client.admin.lag import GroupLag, PartitionLag
 from kohort.client.admin.survey import Survey, SurveyedGroup
 from kohort.client.metadata import TopicPartition
 
@@ -37,6 +40,10 @@ class Figures:
     rate_out: float | None = None
     catch_up_s: float | None = None
     """Until the lag is 0 at these rates; infinite if it does not shrink."""
+    lag_ms: int | None = None
+    """The age of the first record that is not committed; of a group, the largest of its partitions."""
+    is_told: bool = False
+    """Whether the server tells the age; else it is an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,9 @@ class Trends:
     def __init__(self) -> None:
         self._groups: dict[str, _Meter] = {}
         self._places: dict[tuple[str, TopicPartition], _Meter] = {}
-        self._before: Survey | None = None
+        self._before: dict[str, GroupLag] = {}
+        """The lags of the survey before."""
+        self._end_times = EndTimes()
         self._unmoved: dict[tuple[str, TopicPartition], float] = {}
         """Since when a committed offset has not moved although there was lag."""
 
@@ -139,41 +148,54 @@ class Trends:
             del self._groups[group_id]
         if len(survey.groups) != 1:
             self._places.clear()
-        self._note_unmoved(survey)
-        rows = [self._row(survey, one) for one in survey.groups.values()]
-        self._before = survey
+        self._end_times.note(survey.at_ms, survey.ends)
+        lags = {group_id: self._with_ages(survey, survey.lag_of(one)) for group_id, one in survey.groups.items()}
+        self._note_unmoved(survey, lags)
+        rows = [self._row(survey, one, lags[group_id]) for group_id, one in survey.groups.items()]
+        self._before = lags
         return sorted(rows, key=lambda row: (row.figures.lag is None, -(row.figures.lag or 0), row.group))
 
-    def _note_unmoved(self, survey: Survey) -> None:
+    def _with_ages(self, survey: Survey, lag: GroupLag) -> GroupLag:
+        if lag.as_of_ms is not None:
+            return lag
+        estimated = {}
+        for place, one in lag.partitions.items():
+            age_ms = None
+            if one.committed is not None and one.end is not None:
+                age_ms = self._end_times.age_ms(place, one.committed.offset, one.end, survey.at_ms)
+            estimated[place] = replace(one, lag_ms=age_ms)
+        return GroupLag(estimated, None)
+
+    def _note_unmoved(self, survey: Survey, lags: Mapping[str, GroupLag]) -> None:
         unmoved = {}
-        for group_id, one in survey.groups.items():
-            for place, now in one.committed.items():
-                if _lag(survey, now, place):
+        for group_id, lag in lags.items():
+            for place, one in lag.partitions.items():
+                if one.lag and one.committed is not None:
                     key = group_id, place
-                    is_same = self._earlier(group_id, place) == now.offset
+                    is_same = self._earlier(group_id, place) == one.committed.offset
                     unmoved[key] = self._unmoved.get(key, survey.offsets_s) if is_same else survey.offsets_s
         self._unmoved = unmoved
 
     def _earlier(self, group_id: str, place: TopicPartition) -> int | None:
         """The committed offset in the survey before."""
-        before = self._before.groups.get(group_id) if self._before is not None else None
-        found = before.committed.get(place) if before is not None else None
-        return None if found is None else found.offset
+        before = self._before.get(group_id)
+        found = before.partitions.get(place) if before is not None else None
+        return None if found is None or found.committed is None else found.committed.offset
 
-    def _row(self, survey: Survey, one: SurveyedGroup) -> GroupRow:
-        group = one.group
+    def _row(self, survey: Survey, one: SurveyedGroup, lag: GroupLag) -> GroupRow:
+        group, places = one.group, lag.partitions
         meter = self._groups.setdefault(group.group_id, _Meter())
         owners = group.owners()
-        places = sorted({*one.committed, *owners})
-        lags = [lag for place in places if (lag := _lag(survey, one.committed.get(place), place)) is not None]
-        steps = [self._steps(survey, group.group_id, place, one.committed.get(place)) for place in places]
-        meter.add(survey, sum(step[0] for step in steps), sum(step[1] for step in steps), sum(lags) if lags else None)
+        is_told = lag.as_of_ms is not None
+        steps = [self._steps(group.group_id, place, found) for place, found in places.items()]
+        committed, written = sum(step[0] for step in steps), sum(step[1] for step in steps)
+        meter.add(survey, committed, written, lag.total)
         names = Names([as_document(member) for member in group.members])
-        who = {place: _owner(owners.get(place), one.committed.get(place), names) for place in places}
+        who = {place: _owner(owners.get(place), found.committed, names) for place, found in places.items()}
         parts = (
             tuple(
-                self._part(survey, group.group_id, place, one.committed.get(place), who[place], step)
-                for place, step in zip(places, steps, strict=True)
+                self._part(survey, group.group_id, place, found, who[place], step, is_told=is_told)
+                for (place, found), step in zip(places.items(), steps, strict=True)
             )
             if len(survey.groups) == 1
             else ()
@@ -185,50 +207,52 @@ class Trends:
             group.protocol,
             len(group.members),
             len(places),
-            sum(place not in one.committed and bool(survey.ends.get(place)) for place in owners),
-            meter.figures(),
-            self._stuck(survey, one, who),
+            sum(places[place].committed is None and bool(places[place].end) for place in owners),
+            replace(meter.figures(), lag_ms=lag.worst_ms, is_told=is_told),
+            self._stuck(survey, group.group_id, lag, who),
             one.error,
             tuple(sorted(parts, key=lambda row: (-(row.figures.lag or 0), row.topic, row.partition))),
         )
 
-    def _steps(
-        self, survey: Survey, group_id: str, place: TopicPartition, committed: Committed | None
-    ) -> tuple[int, int]:
+    def _steps(self, group_id: str, place: TopicPartition, now: PartitionLag) -> tuple[int, int]:
         """Records committed and written since the survey before. Steps back do not count."""
-        earlier = self._earlier(group_id, place)
-        if self._before is None or committed is None or earlier is None:
+        before = self._before.get(group_id)
+        earlier = before.partitions.get(place) if before is not None else None
+        if earlier is None or earlier.committed is None or now.committed is None:
             return 0, 0
-        ends = self._before.ends.get(place), survey.ends.get(place)
-        written = 0 if ends[0] is None or ends[1] is None else max(ends[1] - ends[0], 0)
-        return max(committed.offset - earlier, 0), written
+        written = 0 if earlier.end is None or now.end is None else max(now.end - earlier.end, 0)
+        return max(now.committed.offset - earlier.committed.offset, 0), written
 
     def _part(
         self,
         survey: Survey,
         group_id: str,
         place: TopicPartition,
-        committed: Committed | None,
+        found: PartitionLag,
         owner: str,
         step: tuple[int, int],
+        *,
+        is_told: bool,
     ) -> PartitionRow:
         meter = self._places.setdefault((group_id, place), _Meter())
-        meter.add(survey, *step, _lag(survey, committed, place))
+        meter.add(survey, *step, found.lag)
         since = self._unmoved.get((group_id, place))
         return PartitionRow(
             *place,
-            None if committed is None else committed.offset,
-            survey.ends.get(place),
+            None if found.committed is None else found.committed.offset,
+            found.end,
             owner,
-            meter.figures(),
+            replace(meter.figures(), lag_ms=found.lag_ms, is_told=is_told),
             None if since is None else survey.offsets_s - since,
         )
 
-    def _stuck(self, survey: Survey, one: SurveyedGroup, who: Mapping[TopicPartition, str]) -> tuple[Stuck, ...]:
+    def _stuck(
+        self, survey: Survey, group_id: str, lag: GroupLag, who: Mapping[TopicPartition, str]
+    ) -> tuple[Stuck, ...]:
         """By owner, the largest lag first."""
         by_owner: dict[str, list[tuple[TopicPartition, float]]] = {}
-        for place in sorted(one.committed):
-            since = self._unmoved.get((one.group.group_id, place))
+        for place in lag.partitions:
+            since = self._unmoved.get((group_id, place))
             if since is not None and survey.offsets_s - since >= STUCK_S:
                 by_owner.setdefault(who[place], []).append((place, survey.offsets_s - since))
         found = [
@@ -236,16 +260,11 @@ class Trends:
                 owner,
                 tuple(place for place, _ in places),
                 max(for_s for _, for_s in places),
-                sum(_lag(survey, one.committed[place], place) or 0 for place, _ in places),
+                sum(lag.partitions[place].lag or 0 for place, _ in places),
             )
             for owner, places in by_owner.items()
         ]
         return tuple(sorted(found, key=lambda stuck: -stuck.lag))
-
-
-def _lag(survey: Survey, committed: Committed | None, place: TopicPartition) -> int | None:
-    end = survey.ends.get(place)
-    return None if committed is None or end is None else max(end - committed.offset, 0)
 
 
 def _owner(member: GroupMember | None, committed: Committed | None, names: Names) -> str:

@@ -2,7 +2,8 @@
 
 The method is kafka-lag-exporter's: points of (time, end of the log) for each partition; the time of an offset lies on
 the line between the two points around it, or on the line through the first and the last point if it is before them. A
-partition in which nothing was written while the console ran has no rate, so the age of its lag stays unknown.
+partition in which nothing was written between the first and the last point has no rate, so the age of its lag stays
+unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Points = tuple[tuple[int, int], ...]
 
 
 class EndTimes:
-    """The thread that reads the snapshot adds points, and pages read: a partition's points are replaced as a whole."""
+    """One thread adds points, and others may read: a partition's points are replaced as a whole."""
 
     def __init__(self) -> None:
         self._points: dict[TopicPartition, Points] = {}
