@@ -209,12 +209,12 @@ def test_create_change_and_delete_a_topic(pages: Pages, unique: str, lines: pyte
     assert ["retention.ms", "3600000", "dynamic-topic"] in pages.get(form).rows
     plan = pages.send(form, setting="retention.ms", how="value", value="7200000")
     assert plan.body() == [["retention.ms", "3600000 → 7200000"]]
-    assert f"{unique}: retention.ms: 3600000 → 7200000" in confirm(pages).text
+    assert f"Changed retention.ms of topic {unique}: 3600000 → 7200000." in confirm(pages).text
     pages.send(form, setting="retention.ms", how="default", value="ignored")
     assert "7200000 → the default" in confirm(pages).text
     plan = pages.send(f"/change/add-partitions?topic={unique}", count="3")
     assert "partitions cannot be removed" in plan.text
-    assert f"{unique}: 2 partitions → 3." in confirm(pages).text
+    assert f"Topic {unique}: 2 partitions → 3." in confirm(pages).text
     assert len(pages.cluster.topics()[unique].partitions) == 3
     pages.send(f"/change/delete-topic?topic={unique}")
     assert f"Deleted topic {unique}." in confirm(pages, typed=unique).text
@@ -233,7 +233,7 @@ def test_create_change_and_delete_a_topic(pages: Pages, unique: str, lines: pyte
         ("create-topic", {"name": "new", "partitions": "0"}, "Write a whole number of 1 or more."),
         ("create-topic", {"name": "new", "replicas": "9"}, "INVALID_REPLICATION_FACTOR"),
         ("create-topic", {"name": "new", "configs": "retention.ms"}, "'retention.ms' is not NAME=VALUE."),
-        ("create-topic", {"name": "new", "configs": "a=1\na=2"}, "a is there twice."),
+        ("create-topic", {"name": "new", "configs": "a=1\na=2"}, "The setting a is there twice."),
         ("create-topic", {"name": "new", "configs": "retention.ms=x"}, "INVALID_CONFIG"),
         ("topic-settings", {"setting": "retention.ms", "value": "x"}, "nothing was changed"),
         ("topic-settings", {"setting": "retention.m", "value": "1"}, "did you mean retention.ms?"),

@@ -42,19 +42,19 @@ class Login(Pages):
         self.clock = Clock()
         self.asked: list[str] = []
         self.paused: list[float] = []
-        self.server = server
+        bootstrap = server.bootstrap_servers
 
         def open_as(user: str, password: str) -> Callable[[], Cluster]:
             self.asked.append(user)
             security = {**self.security, "sasl.username": user, "sasl.password": password}
-            return lambda: Cluster(server.bootstrap_servers, bootstrap_timeout_ms=patience_ms, security=security)
+            return lambda: Cluster(bootstrap, bootstrap_timeout_ms=patience_ms, security=security)
 
         async def pause(seconds: float) -> None:
             self.paused.append(seconds)
 
         self.entrance = Entrance(open_as, clock=self.clock, pause=pause)
         access = Access(login=True, allow_changes=True)
-        super().__init__(server.bootstrap_servers, access=access, entrance=self.entrance, **settings)
+        super().__init__(bootstrap, access=access, entrance=self.entrance, **settings)
 
     @property
     def security(self) -> dict[str, str]:
@@ -163,7 +163,7 @@ def test_log_in_and_out(login: Login, lines: pytest.LogCaptureFixture) -> None:
     assert cookie is not None
     assert len(cookie) >= 43
     [form] = [found for found in page.attributes("form") if found["action"] == "/logout"]
-    answer = login.client.post("/logout", data={}, headers={"origin": ORIGIN})
+    answer = login.client.post("/logout", data={"token": ""}, headers={"origin": ORIGIN})
     assert answer.status_code == 403, "without the token"
     token = next(found["value"] for found in page.attributes("input") if found["name"] == "token")
     answer = login.client.post(form["action"], data={"token": token}, headers={"origin": ORIGIN})
@@ -394,11 +394,12 @@ def test_the_cluster_is_asked_whether_it_takes_logins(
 
     check(server.bootstrap_servers)
     with KohortServer() as plain:
+        stopped = plain.bootstrap_servers
         with pytest.raises(Failed) as failed:
-            check(plain.bootstrap_servers)
+            check(stopped)
         assert "has no SASL, so nobody can log in there" in failed.value.message
     with pytest.raises(Failed) as failed:
-        check(plain.bootstrap_servers)
+        check(stopped)
     assert failed.value.exit_code == 3
     with KohortServer(security="SASL_PLAINTEXT", users={"a": "b"}, sasl_enabled_mechanisms="SCRAM-SHA-256") as narrow:
         with pytest.raises(Failed) as failed:

@@ -77,7 +77,7 @@ def settings_in(form: Form) -> dict[str, str]:
         if not equals or not key.strip():
             raise Wrong("configs", f"{line!r} is not NAME=VALUE.")
         if key.strip() in found:
-            raise Wrong("configs", f"{key.strip()} is there twice.")
+            raise Wrong("configs", f"The setting {key.strip()} is there twice.")
         found[key.strip()] = value.strip()
     return found
 
@@ -108,9 +108,9 @@ def plan_of_settings(cluster: Cluster, topic: str, form: Form) -> Plan:
     def carry_out(cluster: Cluster) -> Outcome:
         now = {entry.name: entry for entry in cluster.describe_configs([topic])[topic]}
         if now.get(key) != old.get(key):
-            fail(f"{key} of topic {topic} has changed meanwhile; {UNCHANGED}")
+            fail(f"the setting {key} of topic {topic} has changed meanwhile; {UNCHANGED}")
         cluster.alter_configs(ResourceType.TOPIC, topic, {key: value})
-        return Outcome(f"{topic}: {key}: {change}")
+        return Outcome(f"changed {key} of topic {topic}: {change}")
 
     return Plan(
         f"Change {key} of topic {topic}?",
@@ -146,7 +146,7 @@ def plan_of_partitions(cluster: Cluster, topic: str, form: Form) -> Plan:
         if now != count:
             fail(f"topic {topic} has {plural(now, 'partition')} meanwhile; {UNCHANGED}")
         cluster.create_partitions(topic, wanted)
-        return Outcome(f"{topic}: {plural(count, 'partition')} → {wanted}")
+        return Outcome(f"topic {topic}: {plural(count, 'partition')} → {wanted}")
 
     return Plan(
         f"Give topic {topic} {wanted} partitions instead of {count}?",
