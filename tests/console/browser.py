@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -149,6 +150,12 @@ class Browser:
         key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
         self.follow(lambda: self.call("Input.dispatchKeyEvent", type="keyDown", text="\r", **key))
         self.call("Input.dispatchKeyEvent", type="keyUp", **key)
+
+    def accessibility(self) -> list[str]:
+        """What axe-core finds wrong with the page."""
+        self.evaluate(f"{files('axe_core_python').joinpath('axe.min.js').read_text(encoding='utf-8')};0")
+        found = self.evaluate("axe.run().then(result => JSON.stringify(result.violations))")
+        return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html']}" for one in json.loads(found)]
 
     def press(self, key: str, code: int) -> None:
         for kind in ("rawKeyDown", "keyUp"):

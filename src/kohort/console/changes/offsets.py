@@ -23,7 +23,7 @@ from kohort.cli.groups.restore import ALL_STORIES, already_so, plan_restore
 from kohort.cli.groups.timeline import headline
 from kohort.cli.groups.undo import restore_command, restore_moment
 from kohort.cli.groups.wording import Names, instant, people_of, utc
-from kohort.cli.output import name, number, plural
+from kohort.cli.output import Column, name, number, plural
 from kohort.cli.places import Scope, instant_of, scope_of, words_of
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.cluster import Cluster
@@ -62,7 +62,7 @@ def plan_of_reset(cluster: Cluster, group: str, form: Form) -> Plan:
     columns, rows = [*MOVE_COLUMNS], [move_cells(move) for move in moves]
     if "preview" in form:
         first = first_records(cluster, moves[:SHOWN])
-        columns.append(name("FIRST-RECORD"))
+        columns.append(Column("FIRST-RECORD", spare=True))
         words = {place: record_words(record) for place, record in first.items()}
         rows = [(*row, words.get(move.place)) for row, move in zip(rows, moves, strict=True)]
     notes = [moment] if moment else []
