@@ -14,9 +14,9 @@ import pytest
 from group_member import GroupMember
 from run_command import Kohort, Ran, Terminal
 
-from kohort.cli.failed import Failed
 from kohort.cli.groups.lookup import refusal
 from kohort.cli.groups.reset import Destination, places_to_reset
+from kohort.cli.option_objects import Failed
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed, GroupDescription
 from kohort.client.cluster import Cluster

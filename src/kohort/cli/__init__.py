@@ -25,11 +25,10 @@ backups/        `kohort backup`, `verify` and `restore`
 pipelines/      `kohort pipeline`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
-failed          how a command ends that failed; lines on stderr
 confirmation    the question before something is deleted or changed
 places          partitions and instants as options name them
 output          tables, JSON and YAML
 yaml_text       a JSON document as YAML
-option_objects  the commands' typer app; dataclasses as a command's options
+option_objects  the commands' typer app; dataclasses as a command's options; how a command fails
 interrupt       Ctrl-C and SIGTERM
 """

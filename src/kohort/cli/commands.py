@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kohort.cli.failed import Failed, complain
+from kohort.cli.option_objects import Failed, complain
 from kohort.cli.plain import version_line
 
 COMMANDS: dict[str, tuple[str, str]] = {

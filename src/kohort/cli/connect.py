@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from kohort.cli.failed import FAILED, Failed, complain, fail
+from kohort.cli.option_objects import FAILED, Failed, complain, fail
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut, Unreachable

@@ -11,7 +11,7 @@ import ssl
 
 import typer
 
-from kohort.cli.failed import complain
+from kohort.cli.option_objects import complain
 from kohort.security.keystores import pem_of
 from kohort.security.pem_files import as_file, short
 from kohort.server.security.contexts import check_private

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kohort.cli.failed import fail
 from kohort.cli.groups.delete import UNDELETED, why_not
 from kohort.cli.groups.lookup import does_not_exist, listed_instead, members_of
 from kohort.cli.groups.undo import restore_command
+from kohort.cli.option_objects import fail
 from kohort.cli.output import name, number, plural
 from kohort.client.admin.groups import DEAD
 from kohort.client.cluster import Cluster

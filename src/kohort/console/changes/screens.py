@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from kohort.cli.failed import Failed
+from kohort.cli.option_objects import Failed
 from kohort.client.errors import AuthenticationFailed, ConnectionFailed, KafkaError, TimedOut
 from kohort.console import audit
 from kohort.console.changes.kinds import CHANGES, Change

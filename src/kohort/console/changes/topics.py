@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kohort.cli.configs.words import HIDDEN, change_of, is_secret, source_of, value_of
-from kohort.cli.failed import fail
+from kohort.cli.option_objects import fail
 from kohort.cli.output import name, number, plural
 from kohort.cli.places import near_topic, partitions_in
 from kohort.cli.topics.alter import ON_TOPIC, UNCHANGED, refusal
