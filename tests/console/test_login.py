@@ -332,6 +332,16 @@ def test_acls_decide(login: Login, lines: pytest.LogCaptureFixture) -> None:
     assert "by_user=alice" in lines.messages[-1]
 
 
+def test_a_user_who_is_deleted_is_logged_out(server: KohortServer, login: Login) -> None:
+    with Cluster(server.bootstrap_servers, security=as_user(server, "alice")) as cluster:
+        cluster.add_scram_user("carol", "carol's")
+        login.log_in("carol", "carol's")
+        cluster.delete_scram_user("carol")
+    page = login.get("/group?id=bobs")
+    assert "The session is over. Nothing was changed." in page.text
+    assert len(login.entrance.sessions) == 0
+
+
 def test_a_form_of_another_session(login: Login) -> None:
     page = login.log_in("bob")
     token = next(found["value"] for found in page.attributes("input") if found["name"] == "token")

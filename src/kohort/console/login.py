@@ -40,7 +40,7 @@ LONGEST = 250
 """Characters of a name; a password may have as many as a form."""
 SAFE_COOKIE, COOKIE = "__Host-kohort-session", "kohort-session"
 """The first one where the browser uses TLS: no other host and no plain connection can set it."""
-LOGIN, LOGOUT = "/login", "/logout"
+LOGIN, LOGOUT, OVER = "/login", "/logout", "/login?over=1"
 
 Pause = Callable[[float], Awaitable[None]]
 MakeConsole = Callable[[OpenCluster, str, str], Console]
@@ -129,7 +129,7 @@ class Gate:
 
     def _login(self, scope: Scope) -> str:
         if scope["method"] == "POST":
-            return address(LOGIN, over="1")
+            return OVER
         wanted = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         return address(LOGIN, next=None if wanted == "/" else wanted)
 
@@ -205,13 +205,13 @@ async def log_out(request: Request) -> Response:
     console, session = console_of(request), request.state.session
     check_token(await read_form(request), console.token)
     audit.note("logout", by_user=console.user, by_host=request.client.host if request.client else "-")
-    return leave(request, session)
+    return leave(request, session, LOGIN)
 
 
-def leave(request: Request, session: Session) -> Response:
+def leave(request: Request, session: Session, to: str = OVER) -> Response:
     """End a session, and go to the login page."""
     _entrance(request).sessions.end(session)
-    response = RedirectResponse(LOGIN, 303)
+    response = RedirectResponse(to, 303)
     for name in {SAFE_COOKIE, COOKIE} & request.cookies.keys():
         response.delete_cookie(name, path="/", secure=name == SAFE_COOKIE, httponly=True, samesite="strict")
     return response

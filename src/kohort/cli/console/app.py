@@ -55,7 +55,8 @@ def console(
         bool, typer.Option("--allow-changes", help="Let users change groups and topics; each change is shown first.")
     ] = False,
     allow_insecure: Annotated[
-        bool, typer.Option("--allow-insecure", help="Let other machines in without TLS and login; not with changes.")
+        bool,
+        typer.Option("--allow-insecure", help="Let other machines in without TLS or login; changes need the login."),
     ] = False,
     allow_host: Annotated[
         list[str] | None,
