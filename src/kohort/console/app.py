@@ -58,7 +58,8 @@ def create_app(
         def console(open_cluster: OpenCluster, refresher: Refresher, user: str, token: str) -> Console:
             plans = Plans() if access.allow_changes else None
             answers = Answers(open_cluster)
-            return Console(bootstrap, refresher, answers, streams, templates, versions, user, token, plans)
+            shared = (streams, templates, versions)
+            return Console(bootstrap, refresher, answers, *shared, user=user, token=token, plans=plans)
 
         app.state.access, app.state.entrance = access, entrance
         app.state.console = console(open_cluster, refresher, "", new_token())
