@@ -43,6 +43,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
+# axe-core's script alone; the package's own code needs Playwright.
+$(VENV)/.axe: $(VENV)/.dev
+	$(PIP_INSTALL) --no-deps axe-playwright-python
+	@touch $@
+
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[demo,docs]'
 	@touch $@
@@ -82,7 +87,7 @@ test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 	$(call needs,kcat)
 	$(BIN)/python -m pytest -m kcat tests/clients
 
-test-console: $(VENV)/.dev ## the console in a browser (needs chromium on the path)
+test-console: $(VENV)/.axe ## the console in a browser (needs chromium on the path)
 	$(call needs,chromium)
 	$(BIN)/python -m pytest -m browser tests/console
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,6 +47,7 @@ class Browser:
         os.close(from_browser)
         self._buffer = b""
         self._number = 0
+        self._loads = 0
         self._session = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -96,6 +98,8 @@ class Browser:
                 self.errors.append(parameters["entry"]["text"])
             case "Runtime.consoleAPICalled" if parameters["type"] in ("error", "warning", "assert"):
                 self.errors.append(json.dumps(parameters["args"]))
+            case "Page.loadEventFired":
+                self._loads += 1
             case "Network.requestWillBeSent":
                 self.loaded.append(parameters["request"]["url"])
 
@@ -124,6 +128,37 @@ class Browser:
             assert time.monotonic() < until, f"{expression} is still {value!r}"
             time.sleep(0.02)
         return value
+
+    def follow(self, lead: Callable[[], object]) -> None:
+        """Do what leads to another page, and wait until that one is loaded."""
+        before = self._loads
+        lead()
+        while self._loads == before:
+            self._receive()
+
+    def submit(self) -> None:
+        """Send the page's form by its button."""
+        self.follow(lambda: self.evaluate("document.querySelector('main form .buttons button').click()"))
+
+    def write(self, field: str, text: str) -> None:
+        """Into the field with this id, in place of what it has."""
+        self.evaluate(f"document.getElementById('{field}').select()")
+        self.call("Input.insertText", text=text)
+
+    def enter(self) -> None:
+        """Send the form of the field that has the focus, with the Enter key."""
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+        self.follow(lambda: self.call("Input.dispatchKeyEvent", type="keyDown", text="\r", **key))
+        self.call("Input.dispatchKeyEvent", type="keyUp", **key)
+
+    def accessibility(self) -> list[str]:
+        """What axe-core finds wrong with the page. The package's own code, which needs Playwright, is not imported."""
+        found = find_spec("axe_playwright_python")
+        assert found is not None, "make test-console installs axe-core"
+        [folder] = found.submodule_search_locations or ()
+        self.evaluate(f"{(Path(folder) / 'axe.min.js').read_text(encoding='utf-8')};0")
+        violations = json.loads(self.evaluate("axe.run().then(result => JSON.stringify(result.violations))"))
+        return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html']}" for one in violations]
 
     def press(self, key: str, code: int) -> None:
         for kind in ("rawKeyDown", "keyUp"):

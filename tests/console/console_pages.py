@@ -13,6 +13,7 @@ from kohort.console.app import create_app
 from kohort.console.guard import HEADERS
 from kohort.console.reading.refresher import Refresher
 
+ORIGIN = "http://127.0.0.1:8090"
 EMPTY = {"meta", "link", "input"}
 
 
@@ -76,12 +77,15 @@ class Page(HTMLParser):
 class Pages:
     """A console whose snapshot is read when the test says so."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **settings: Any) -> None:
+        """`settings` are arguments of `create_app`."""
         self.bootstrap = bootstrap
         self.cluster = Cluster(bootstrap)
         self.refresher = Refresher(lambda: Cluster(bootstrap))
-        app = create_app(lambda: Cluster(bootstrap), bootstrap, self.refresher)
-        self.client = TestClient(app, base_url="http://127.0.0.1:8090")
+        app = create_app(lambda: Cluster(bootstrap), bootstrap, self.refresher, **settings)
+        self.address = ""
+        """Where the form that was sent last has led."""
+        self.client = TestClient(app, base_url=ORIGIN)
 
     def __enter__(self) -> Pages:
         self.client.__enter__()
@@ -105,6 +109,16 @@ class Pages:
         assert page.count("script") == 1, "the page's own"
         assert all(table.get("scope") in ("col", "row") for table in page.attributes("th"))
         return page
+
+    def send(self, path: str, /, *, status: int = 200, **fields: str) -> Page:
+        """Load a page, fill in its form and send it, as a browser does. Returns the page after it."""
+        page = self.get(path) if path.startswith("/") else Page(path)
+        [action] = [found["action"] for found in page.attributes("form") if found["action"] != "/logout"]
+        hidden = {found["name"]: found["value"] for found in page.attributes("input") if found.get("type") == "hidden"}
+        answer = self.client.post(action, data={**hidden, **fields}, headers={"origin": ORIGIN})
+        assert answer.status_code == status, answer.text
+        self.address = str(answer.url)
+        return Page(answer.text)
 
     def live(self, path: str, /, **query: Any) -> dict[str, Any]:
         """The cells of a page that polls."""

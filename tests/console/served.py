@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kohort.client.cluster import Cluster
 from kohort.console.app import create_app
@@ -15,12 +16,13 @@ from kohort.console.serve import serve
 
 
 class ServedConsole:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **settings: Any) -> None:
+        """`settings` are arguments of `create_app`."""
         self._end = threading.Event()
         self._refresher = Refresher(lambda: Cluster(bootstrap), every_s=0.1)
         listening = open_socket("127.0.0.1", 0)
         self.url = url_of(listening).rstrip("/")
-        app = create_app(lambda: Cluster(bootstrap), bootstrap, self._refresher, ending=self._end.is_set)
+        app = create_app(lambda: Cluster(bootstrap), bootstrap, self._refresher, ending=self._end.is_set, **settings)
         self._thread = threading.Thread(target=serve, args=(app, listening, self._end.wait))
 
     def wait_for_groups(self, wanted: Callable[[Mapping[str, GroupRow]], bool]) -> None:

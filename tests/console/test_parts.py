@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from starlette.datastructures import QueryParams
+from console_pages import ORIGIN
+from starlette.datastructures import QueryParams, State
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
@@ -18,8 +19,9 @@ from kohort.client.admin.end_times import MOST_POINTS, EndTimes, time_of, with_p
 from kohort.client.admin.groups import Committed
 from kohort.client.errors import KafkaError, TimedOut
 from kohort.console import live
+from kohort.console.access import Access
 from kohort.console.guard import HEADERS, Guard, host_of
-from kohort.console.listening import is_loopback, parse
+from kohort.console.listening import check_protected, is_loopback, parse
 from kohort.console.live import Live, Streams, difference
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
 from kohort.console.reading.answers import Answers
@@ -92,6 +94,48 @@ def test_methods_that_are_not_served(guarded: TestClient, method: str) -> None:
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
+@pytest.fixture(scope="module")
+def with_forms() -> TestClient:
+    return TestClient(Guard(PlainTextResponse("inside"), access=Access(allow_changes=True)), base_url=ORIGIN)
+
+
+def test_forms_of_the_console_itself(with_forms: TestClient) -> None:
+    assert with_forms.post("/", headers={"origin": ORIGIN}).text == "inside"
+    assert with_forms.post("/", headers={"origin": ORIGIN, "sec-fetch-site": "same-origin"}).text == "inside"
+    assert with_forms.post("/", headers={"origin": ORIGIN.replace("http", "https")}).text == "inside", (
+        "a proxy with TLS"
+    )
+    assert with_forms.put("/", headers={"origin": ORIGIN}).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:8091"},
+        {"origin": "http://attacker.example"},
+        {"origin": "ftp://127.0.0.1:8090"},
+        {"origin": "http://[::1"},
+        {"origin": ORIGIN, "sec-fetch-site": "cross-site"},
+        {"origin": ORIGIN, "sec-fetch-site": "same-site"},
+    ],
+)
+def test_forms_of_other_sites(with_forms: TestClient, headers: dict[str, str]) -> None:
+    answer = with_forms.post("/", headers=headers)
+    assert (answer.status_code, "inside" in answer.text) == (403, False)
+
+
+def test_other_machines_may_name_any_address_and_browsers_keep_tls() -> None:
+    app = Guard(PlainTextResponse("inside"), frozenset({"box"}), Access(login=True, https=True, by_address=True))
+    client = TestClient(app, base_url="https://box:8090")
+    for host in ("box", "10.0.0.7:8090", "[fe80::1]:8090"):
+        assert "strict-transport-security" in client.get("/", headers={"host": host}).headers
+    assert "strict-transport-security" not in client.get("/", headers={"host": "localhost:8090"}).headers
+    assert client.get("/", headers={"host": "attacker.example"}).status_code == 421
+    assert client.post("/", headers={"origin": "http://box:8090"}).status_code == 403, "without TLS"
+
+
 def test_headers(guarded: TestClient) -> None:
     answer = guarded.head("/")
     assert answer.headers["cache-control"] == "no-store"
@@ -120,12 +164,21 @@ def test_addresses_of_loopback(listen: str, found: tuple[str, int]) -> None:
     assert parse(listen) == found
 
 
-@pytest.mark.parametrize(
-    "listen", ["0.0.0.0:8090", "[::]:8090", "192.168.1.7:80", "example.com:80", "127.0.0.1.com:80"]
-)
-def test_addresses_that_others_reach(listen: str) -> None:
-    with pytest.raises(ValueError, match="no login yet"):
-        parse(listen)
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.com", "127.0.0.1.com"])
+def test_addresses_that_others_reach_are_protected(host: str) -> None:
+    bare: dict[str, bool] = {"tls": False, "login": False, "changes": False, "may_be_insecure": False}
+    for missing, given in (
+        ("add --certificate FILE and --login", {}),
+        ("add --certificate FILE[.]", {"login": True}),
+        ("add --login[.]", {"tls": True}),
+        ("it needs --login", {"tls": True, "changes": True}),
+        ("it needs --login", {"may_be_insecure": True, "changes": True}),
+    ):
+        with pytest.raises(ValueError, match=missing):
+            check_protected(host, **bare | given)
+    check_protected(host, **bare | {"tls": True, "login": True, "changes": True})
+    check_protected(host, **bare | {"may_be_insecure": True})
+    check_protected("127.0.0.1", **bare | {"changes": True})
 
 
 @pytest.mark.parametrize("listen", ["", "8090", ":8090", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
@@ -177,6 +230,14 @@ async def test_a_stream_sends_what_changes_and_ends_with_the_console() -> None:
     assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in sent)
 
 
+async def test_a_stream_ends_with_the_session_of_its_reader() -> None:
+    async def read() -> Live:
+        return Live()
+
+    over = iter([False, False, True])
+    assert [event async for event in Streams(lambda: False, every_s=0).events(read, lambda: next(over))] == []
+
+
 async def test_a_stream_without_changes_says_that_it_is_there() -> None:
     async def read() -> Live:
         return Live()
@@ -189,6 +250,7 @@ async def test_a_stream_without_changes_says_that_it_is_there() -> None:
 class Asked:
     def __init__(self, accept: str) -> None:
         self.headers = {"accept": accept}
+        self.state = State()
 
 
 async def test_too_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +332,43 @@ async def test_a_slow_answer_is_given_again_while_the_next_is_awaited() -> None:
     while (found := await answers.get("key", slower)) == "first":
         await asyncio.sleep(0.001)
     assert found == "second"
+
+
+async def test_a_change_makes_old_answers_worthless() -> None:
+    answers, asked = Answers(Client, Clock()), []  # type: ignore[arg-type]
+
+    def ask(_: Any) -> int:
+        asked.append(None)
+        return len(asked)
+
+    def refused(_: Any) -> None:
+        raise KafkaError(None, "no")
+
+    assert await answers.get("key", ask) == 1
+    assert await answers.do(lambda _: "read") == "read"
+    assert await answers.get("key", ask) == 1
+    assert await answers.do(lambda _: "done", changes=True) == "done"
+    assert await answers.get("key", ask) == 2
+    with pytest.raises(KafkaError):
+        await answers.do(refused, changes=True)
+    assert await answers.get("key", ask) == 3, "it may have been done"
+
+
+async def test_a_client_in_use_is_closed_after_its_answer() -> None:
+    answers, began, may_end = Answers(Client), threading.Event(), threading.Event()  # type: ignore[arg-type]
+    used: list[Any] = []
+
+    def slow(client: Any) -> None:
+        used.append(client)
+        began.set()
+        assert may_end.wait(60)
+
+    running = asyncio.ensure_future(answers.do(slow))
+    await asyncio.to_thread(began.wait, 60)
+    answers.close()
+    may_end.set()
+    await running
+    assert used[0].closed
 
 
 async def test_a_failure_is_for_those_who_wait() -> None:

@@ -50,6 +50,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.reports.fleet_report": {"simulator.sizing"},
     "demo": {"wire", "client", "spark", "cli"},
     "console": {"wire", "client", "cli.groups", "cli.output"},
+    "console.changes.groups": {"cli.option_objects"},
+    "console.changes.offsets": {"cli.places"},
+    "console.changes.screens": {"cli.option_objects"},
+    "console.changes.topics": {"cli.configs", "cli.option_objects", "cli.places", "cli.topics"},
     "cli": {
         "compiled",
         "config",

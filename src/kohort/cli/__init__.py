@@ -29,6 +29,6 @@ confirmation    the question before something is deleted or changed
 places          partitions and instants as options name them
 output          tables, JSON and YAML
 yaml_text       a JSON document as YAML
-option_objects  the commands' typer app; dataclasses as a command's options
+option_objects  the commands' typer app; dataclasses as a command's options; how a command fails
 interrupt       Ctrl-C and SIGTERM
 """

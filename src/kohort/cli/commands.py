@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from kohort.cli.option_objects import Failed, complain
 from kohort.cli.plain import version_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -64,6 +65,9 @@ class LazyGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except Failed as failed:
+            complain(failed.message)
+            raise
         except typer.BadParameter as error:
             # A wrong value needs no usage: one line names the option, the value and what it takes.
             if type(error) is typer.BadParameter:  # and no MissingParameter

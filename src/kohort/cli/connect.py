@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from kohort.cli.option_objects import FAILED, Failed, complain, fail
 from kohort.cli.output import plural
 from kohort.client.cluster import Cluster
 from kohort.client.errors import BadAnswer, ConnectionFailed, KafkaError, TimedOut, Unreachable
@@ -24,13 +25,31 @@ from kohort.client.wire.routing import parse_addresses
 from kohort.properties import read_properties
 from kohort.wire.errors import ErrorCode
 
-FAILED = 1
+__all__ = [
+    "DEFAULT_CLUSTER",
+    "EXIT_CODES",
+    "FAILED",
+    "UNREACHABLE",
+    "ClusterOptions",
+    "Failed",
+    "complain",
+    "complete_groups",
+    "complete_topics",
+    "complete_transactions",
+    "connected",
+    "fail",
+    "fail_because",
+    "missing",
+    "partitions_of",
+]
+
 UNREACHABLE = 3
 
 EXIT_CODES = "Exit codes: 0 done, 1 failed or not found, 2 wrong usage, 3 cannot reach the cluster."
 
 BOOTSTRAP_VARIABLE = "KOHORT_BOOTSTRAP_SERVER"
 COMMAND_CONFIG_VARIABLE = "KOHORT_COMMAND_CONFIG"
+CONFIG_FLAG = "--command-config"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 API_TIMEOUT_MS = 20_000
@@ -109,22 +128,16 @@ def connected(where: ClusterOptions, timeout_ms: int = API_TIMEOUT_MS) -> Iterat
         with _cluster(where.bootstrap_server, security, timeout_ms, BOOTSTRAP_TIMEOUT_MS) as cluster:
             yield cluster
     except KafkaError as error:
-        fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)
+        fail_because(error)
     except BrokenPipeError:
         # The reader of our output has closed the pipe. Python would report that again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
 
 
-def fail(message: str, code: int = FAILED) -> NoReturn:
-    """End the command with a line on stderr."""
-    complain(message)
-    raise typer.Exit(code)
-
-
-def complain(message: str) -> None:
-    """A line on stderr."""
-    typer.echo(f"kohort: {message}", err=True)
+def fail_because(error: KafkaError) -> NoReturn:
+    """End the command, with advice about the cluster's address and settings."""
+    fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)
 
 
 def partitions_of(topic: Topic, wanted: Iterable[int], hint: str) -> list[int]:

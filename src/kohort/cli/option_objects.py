@@ -1,6 +1,8 @@
 """The typer app of every command. A command may take dataclasses whose fields are options, as commands share them.
 
-Options that take one of a few words have them from `choice`.
+Options that take one of a few words have them from `choice`. A command that cannot do what it was asked for calls
+`fail`; `kohort.cli.commands` prints the message. So the planning of a change serves the console too, which shows the
+message in a page.
 """
 
 from __future__ import annotations
@@ -11,14 +13,34 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_type_hints
 
 import typer
 
 F = TypeVar("F", bound=Callable[..., None])
 
+FAILED = 1
+
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 UNITS_BYTES = {"k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class Failed(typer.Exit):
+    """`message` is one line: what failed, where, and what to do about it."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(code)
+        self.message = message
+
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
+    """End the command with a line on stderr."""
+    raise Failed(message, code)
+
+
+def complain(message: str) -> None:
+    """A line on stderr."""
+    typer.echo(f"kohort: {message}", err=True)
 
 
 class App(typer.Typer):

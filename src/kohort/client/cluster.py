@@ -141,22 +141,28 @@ class Cluster:
         partitions: int = BROKER_DEFAULT,
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
     ) -> None:
-        """Create a topic; -1 leaves a number to the broker (Kafka 2.4 and later).
+        """Create a topic; -1 leaves a number to the broker (Kafka 2.4 and later). With `validate_only` the cluster only
+        checks whether it could.
 
         Raises ServerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION. TOPIC_ALREADY_EXISTS may also mean that the
         answer to a first attempt was lost.
         """
-        topics.create_topic(self._router, name, partitions, replication_factor, configs or {})
+        topics.create_topic(
+            self._router, name, partitions, replication_factor, configs or {}, validate_only=validate_only
+        )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises ServerError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
         topics.delete_topic(self._router, name)
 
-    def create_partitions(self, name: str, count: int) -> None:
-        """Give a topic more partitions, `count` in all. Raises ServerError (INVALID_PARTITIONS if it has as many)."""
-        topics.create_partitions(self._router, name, count)
+    def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        """Give a topic more partitions, `count` in all. With `validate_only` the cluster only checks that. Raises
+        ServerError (INVALID_PARTITIONS if it has as many)."""
+        topics.create_partitions(self._router, name, count, validate_only=validate_only)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records of partitions before an offset of each; -1 is the end. Returns where the logs begin then.

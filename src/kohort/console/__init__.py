@@ -1,8 +1,14 @@
-"""`kohort console`: a cluster's groups in a browser. It reads only, and speaks Kafka's protocol, to any cluster.
+"""`kohort console`: a cluster's groups in a browser. It speaks Kafka's protocol, to any cluster. It only reads, unless
+changes are allowed.
 
 serve       the process: the socket, the web server, the end
-listening   the address to listen on: loopback only
-guard       hosts and methods that are served; the headers of every response
+listening   the address to listen on, and what it needs to be reached by other machines
+access      who may use the console, and for what
+guard       hosts, methods and origins that are served; the headers of every response
+login       the login, and the gate before all other pages
+sessions    who has logged in: their own connections, and how long
+forms       forms that browsers send
+audit       the log: a line for each login and each change
 app         the routes, the static files, the errors
 shared      what all pages share: the snapshot, the answers, the templates
 live        streams of differences to open pages
@@ -10,6 +16,7 @@ paging      sorted, searched and paged lists
 words       states, numbers and instants as pages show them
 reading/    what the cluster is asked, and how often
 rebalances/ the picture of one rebalance
+changes/    what can be changed: forms, plans, confirmations
 pages/      one module for each screen
 templates/  HTML; templates escape all that they print
 static/     the style sheet, the script, the icon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,15 +15,23 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kohort.client.cluster import Cluster
-from kohort.client.errors import ConnectionFailed, KafkaError, TimedOut
+from kohort.client.errors import AuthenticationFailed, ConnectionFailed, KafkaError, TimedOut
+from kohort.console import login
+from kohort.console.access import Access, OpenCluster
+from kohort.console.changes import screens
+from kohort.console.changes.plan import Plans
+from kohort.console.forms import new_token
 from kohort.console.guard import Guard
 from kohort.console.live import Streams
+from kohort.console.login import Entrance
 from kohort.console.pages import group, groups, nodes, rebalance, topics
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.refresher import Refresher
+from kohort.console.sessions import Sessions
 from kohort.console.shared import HERE, Console, console_of, environment
 
 STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
+SWEEP_S = 60.0
 FOREVER = "public, max-age=31536000, immutable"
 PAGES = (groups, group, rebalance, topics, nodes)
 
@@ -34,25 +43,51 @@ def create_app(
     *,
     hosts: frozenset[str] = frozenset(),
     ending: Callable[[], bool] = lambda: False,
+    access: Access = Access(),
+    entrance: Entrance | None = None,
 ) -> ASGIApp:
     """The application behind its guard. `hosts` are names that requests may use besides loopback's, `ending` says
-    whether the console ends: streams do then."""
+    whether the console ends: streams do then. With an `entrance`, users log in, and `open_cluster` and `refresher` are
+    not used: the pages of a user have the user's own."""
     versions = {name: hashlib.sha256((HERE / "static" / name).read_bytes()).hexdigest()[:12] for name in STATIC}
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        answers = Answers(open_cluster)
-        app.state.console = Console(bootstrap, refresher, answers, Streams(ending), environment(), versions)
+        streams, templates = Streams(ending), environment()
+
+        def console(open_cluster: OpenCluster, refresher: Refresher, user: str, token: str) -> Console:
+            plans = Plans() if access.allow_changes else None
+            answers = Answers(open_cluster)
+            shared = (streams, templates, versions)
+            return Console(bootstrap, refresher, answers, *shared, user=user, token=token, plans=plans)
+
+        app.state.access, app.state.entrance = access, entrance
+        app.state.console = console(open_cluster, refresher, "", new_token())
+        sweeping = None
+        if entrance is not None:
+            entrance.make_console = lambda opens, user, token: console(opens, Refresher(opens), user, token)
+            sweeping = asyncio.create_task(_sweep(entrance.sessions))
         yield
-        answers.close()
+        if entrance is not None and sweeping is not None:
+            sweeping.cancel()
+            entrance.sessions.close()
+        app.state.console.answers.close()
 
     pages = [Route(path, endpoint) for page in PAGES for path, endpoint in page.ROUTES.items()]
-    app = Starlette(
-        routes=[*pages, Route("/static/{name}", static)],
+    logins = login.ROUTES if entrance is not None else []
+    app: ASGIApp = Starlette(
+        routes=[*pages, *screens.ROUTES, *logins, Route("/static/{name}", static)],
         exception_handlers={HTTPException: _refused, KafkaError: _failed},
         lifespan=lifespan,
     )
-    return Guard(app, hosts)
+    return Guard(app if entrance is None else login.Gate(app, entrance), hosts, access)
+
+
+async def _sweep(sessions: Sessions) -> None:
+    """End sessions that are over: their connections, and the threads that read for them."""
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        sessions.sweep()
 
 
 async def static(request: Request) -> Response:
@@ -65,11 +100,15 @@ async def static(request: Request) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = "there is no such page" if error.detail == "Not Found" else error.detail
-    return console_of(request).page(request, "error.html", error.status_code, title="Not found", message=detail)
+    title = "Not found" if error.status_code == 404 else "Refused"
+    return console_of(request).page(request, "error.html", error.status_code, title=title, message=detail)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, KafkaError)
+    session = getattr(request.state, "session", None)
+    if isinstance(error, AuthenticationFailed) and session is not None:  # such as a password that was changed
+        return login.leave(request, session)
     reached = not isinstance(error, ConnectionFailed | TimedOut)
     title = "The cluster refused the request" if reached else "The cluster does not answer"
     return console_of(request).page(request, "error.html", 502 if reached else 503, title=title, message=error.message)

@@ -70,14 +70,17 @@ class Streams:
             return JSONResponse(difference(Live(), await read()))
         if self.open >= MOST_STREAMS or self._ending():
             return PlainTextResponse("too many streams; poll instead\n", 503)
-        return StreamingResponse(self.events(read), media_type="text/event-stream")
+        session = getattr(request.state, "session", None)
+        events = self.events(read) if session is None else self.events(read, session.is_over)
+        return StreamingResponse(events, media_type="text/event-stream")
 
-    async def events(self, read: Read) -> AsyncIterator[str]:
+    async def events(self, read: Read, is_over: Callable[[], bool] = lambda: False) -> AsyncIterator[str]:
+        """Until the console ends, or the session of its reader."""
         loop = asyncio.get_running_loop()
         before, sent_at = Live(), loop.time()
         self.open += 1
         try:
-            while not self._ending():
+            while not self._ending() and not is_over():
                 try:
                     after = await read()
                 except (

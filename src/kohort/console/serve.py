@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 
@@ -14,7 +15,13 @@ GRACE_S = 1
 """Open requests have this long at the end."""
 
 
-def serve(app: ASGIApp, listening: socket.socket, wait_for_end: Callable[[], None]) -> None:
+MOST_CONNECTIONS = 500
+"""With the requests under way; more are answered with 503."""
+
+
+def serve(
+    app: ASGIApp, listening: socket.socket, wait_for_end: Callable[[], None], tls: ssl.SSLContext | None = None
+) -> None:
     """Serve until `wait_for_end`, which runs in a thread of its own, returns."""
     config = uvicorn.Config(
         app,
@@ -26,7 +33,10 @@ def serve(app: ASGIApp, listening: socket.socket, wait_for_end: Callable[[], Non
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
+        limit_concurrency=MOST_CONNECTIONS,
     )
+    config.load()
+    config.ssl = tls
     server = uvicorn.Server(config)
 
     def end() -> None:

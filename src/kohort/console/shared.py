@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from kohort.cli.groups.wording import duration, instant, plain
+from kohort.console.changes.plan import Plans
 from kohort.console.live import Cell, Streams
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.refresher import Refresher
@@ -36,6 +37,16 @@ class Console:
     templates: Environment
     versions: Mapping[str, str]
     """By static file: a part of its hash, which is in its address."""
+    user: str = ""
+    """Who has logged in; empty without a login."""
+    token: str = field(default="", repr=False)
+    """That the forms of this user have."""
+    plans: Plans | None = None
+    """Changes that were previewed; None if the console only reads."""
+
+    def close(self) -> None:
+        self.refresher.stop()
+        self.answers.close()
 
     def render(self, template: str, **values: Any) -> Markup:
         """A part of a page, as HTML."""
@@ -52,13 +63,18 @@ class Console:
             versions=self.versions,
             query=dict(request.query_params),
             path=request.url.path,
+            user=self.user,
+            token=self.token,
+            may_change=self.plans is not None,
             **{"live": "", **values},
         )
         return HTMLResponse(html, status)
 
 
 def console_of(request: Request) -> Console:
-    return cast(Console, request.app.state.console)
+    """That of the request's session; without a login there is one for all."""
+    session = getattr(request.state, "session", None)
+    return cast(Console, request.app.state.console if session is None else session.console)
 
 
 def head_cells(snapshot: Snapshot) -> dict[str, Cell]:
@@ -86,6 +102,7 @@ def environment() -> Environment:
     made.filters.update(count=count, duration=duration, instant=instant, utc=utc, key=key_of)
     made.globals["address"] = address
     made.globals["parts"] = made.get_template("parts.html").module
+    made.globals["field"] = made.get_template("fields.html").module
     return made
 
 

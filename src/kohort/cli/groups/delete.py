@@ -55,7 +55,7 @@ def delete(
             try:
                 cluster.delete_group(group_id)
             except ServerError as error:
-                failures[group_id] = _why(cluster, group_id, error)
+                failures[group_id] = why_not(cluster, group_id, error)
                 complain(failures[group_id])
             else:
                 if output == Format.TABLE:
@@ -89,14 +89,14 @@ def delete_offsets(
     """
     scope = scope_of("--topic", topic)
     with connected(where) as cluster:
-        places = _places(cluster, group, cluster.committed(group), scope)
+        places = places_to_delete(cluster, group, cluster.committed(group), scope)
         what = f"{plural(len(places), 'offset')} of group {group}: {words_of(places)}"
         confirm(f"Delete {what}?", yes=yes, declined=UNDELETED, err=output != Format.TABLE)
         restore = restore_command(cluster, group)
         try:
             refused = cluster.delete_offsets(group, places)
         except ServerError as error:
-            fail(f"{_why(cluster, group, error)}; {UNDELETED}")
+            fail(f"{why_not(cluster, group, error)}; {UNDELETED}")
     done = [place for place in places if place not in refused]
     if output != Format.TABLE:
         rows = [
@@ -109,12 +109,12 @@ def delete_offsets(
         show([Line(f"to undo: {restore}", whole=True)] if restore else [])
     for code in dict.fromkeys(refused.values()):
         where_refused = words_of(place for place in places if refused.get(place) == code)
-        complain(f"{_refused_words(group, code)}: {where_refused}")
+        complain(f"{refused_words(group, code)}: {where_refused}")
     if refused:
         raise typer.Exit(FAILED)
 
 
-def _places(cluster: Cluster, group: str, committed: Offsets, scope: Scope) -> list[TopicPartition]:
+def places_to_delete(cluster: Cluster, group: str, committed: Offsets, scope: Scope) -> list[TopicPartition]:
     """The partitions of the scope that have a committed offset. Fails unless all that are named have one."""
     if not committed:
         known = any(one.group_id == group for one in cluster.list_groups())
@@ -129,7 +129,7 @@ def _places(cluster: Cluster, group: str, committed: Offsets, scope: Scope) -> l
     return sorted(place for place in committed if in_scope(place, scope))
 
 
-def _why(cluster: Cluster, group_id: str, error: ServerError) -> str:
+def why_not(cluster: Cluster, group_id: str, error: ServerError) -> str:
     if error.code == ErrorCode.GROUP_ID_NOT_FOUND and is_pattern(group_id):
         return f"group {group_id} does not exist; delete takes names and no patterns"
     if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -141,7 +141,7 @@ def _why(cluster: Cluster, group_id: str, error: ServerError) -> str:
     return error.message
 
 
-def _refused_words(group: str, code: ErrorCode) -> str:
+def refused_words(group: str, code: ErrorCode) -> str:
     if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
         return f"not deleted, because members of group {group} subscribe to the topic; stop them first"
     return f"not deleted, because of {code.name}: {code.message}"

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from kohort.cli.groups.wording import Line, instant, plain, show
-from kohort.cli.output import name, number, plural, print_table, shorten, terminal_width
+from kohort.cli.output import Cell, name, number, plural, print_table, shorten, terminal_width
 from kohort.cli.places import options_of, words_of
 from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.groups import Committed
@@ -86,23 +86,32 @@ def documents(
     return found
 
 
-def print_moves(moves: Sequence[Move], first: Mapping[TopicPartition, FetchedRecord | None] | None) -> None:
-    numbers = map(number, ("PARTITION", "OLD", "NEW", "DIFFERENCE"))
-    rows = []
-    for move in moves:
-        difference = None if move.difference is None else f"{move.difference:+d}" if move.difference else "0"
-        rows.append((move.topic, move.partition, move.old.offset if move.old else None, move.new.offset, difference))
-    print_table([name("TOPIC"), *numbers], rows)
-    for note in dict.fromkeys(move.note for move in moves if move.note):
-        show([Line(f"{note}: {words_of(move.place for move in moves if move.note == note)}")])
+MOVE_COLUMNS = (name("TOPIC"), *map(number, ("PARTITION", "OLD", "NEW", "DIFFERENCE")))
+
+
+def move_cells(move: Move) -> tuple[Cell, ...]:
+    """The cells of MOVE_COLUMNS."""
+    difference = None if move.difference is None else f"{move.difference:+d}" if move.difference else "0"
+    return move.topic, move.partition, move.old.offset if move.old else None, move.new.offset, difference
+
+
+def move_notes(moves: Sequence[Move]) -> list[str]:
+    """Why some offsets are others than were asked for, and who commits over them."""
+    notes = dict.fromkeys(move.note for move in moves if move.note)
+    lines = [f"{note}: {words_of(move.place for move in moves if move.note == note)}" for note in notes]
     holders = {str(group_reader_of(move.old.metadata) or "") for move in moves if move.old} - {""}
-    show(Line(f"committed by {holder}, which commits over a reset while it runs") for holder in sorted(holders))
+    return lines + [f"committed by {holder}, which commits over a reset while it runs" for holder in sorted(holders)]
+
+
+def print_moves(moves: Sequence[Move], first: Mapping[TopicPartition, FetchedRecord | None] | None) -> None:
+    print_table(MOVE_COLUMNS, map(move_cells, moves))
+    show(map(Line, move_notes(moves)))
     if first is None:
         return
     typer.secho("first record at each new offset:", bold=True)
     width = terminal_width()
     for move in moves:
-        place, words = f"{move.topic}-{move.partition}", _record_words(first.get(move.place))
+        place, words = f"{move.topic}-{move.partition}", record_words(first.get(move.place))
         typer.echo(f"  {place}: {words}" if width is None else _cut(f"  {shorten(place, width // 3)}: {words}", width))
 
 
@@ -151,7 +160,8 @@ def first_records(cluster: Cluster, moves: Iterable[Move]) -> dict[TopicPartitio
     return found
 
 
-def _record_words(record: FetchedRecord | None) -> str:
+def record_words(record: FetchedRecord | None) -> str:
+    """The beginning of a record, on one line."""
     if record is None:
         return "none yet"
     key = "" if record.key is None else f" key {_text(record.key, SHOWN_KEY)}"

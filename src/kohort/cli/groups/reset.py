@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -147,15 +147,10 @@ def reset_offsets(
     if not (scope or all_topics or to.copies):
         raise typer.BadParameter("which partitions? Add --topic TOPIC, --topic TOPIC:0,2-5 or --all-topics")
     check_new("--backup", backup)
-    moment_ms, moment = _moment(to)
+    moment_ms, moment = moment_of(to)
     from_file = None if to.from_file is None else _of_group(to.from_file, group)
     with connected(where) as cluster:
-        old, why = offsets_to_change(cluster, group)
-        if why is not None:
-            fail(f"{why}; {UNCHANGED}")
-        copied = _offsets_of_other(cluster, to.to_group) if to.to_group is not None else from_file
-        places, lost = places_to_reset(cluster, group, to, scope, old, copied)
-        moves = _moves(cluster, to, moment_ms, places, old, copied)
+        old, moves, lost = plan_reset(cluster, group, to, scope, moment_ms, from_file)
         first = first_records(cluster, moves) if preview else None
         restore = None
         if output == Format.TABLE:
@@ -180,18 +175,33 @@ def reset_offsets(
         show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
 
 
+class ResetPlan(NamedTuple):
+    old: Offsets
+    """What the group has committed."""
+    moves: list[Move]
+    lost: list[TopicPartition]
+    """Left out, because they exist no more."""
+
+
+def plan_reset(
+    cluster: Cluster, group: str, to: Destination, scope: Scope, moment_ms: int = 0, from_file: Offsets | None = None
+) -> ResetPlan:
+    """What a reset would do; an empty scope is all partitions with a committed offset. Fails if it cannot be done."""
+    old, why = offsets_to_change(cluster, group)
+    if why is not None:
+        fail(f"{why}; {UNCHANGED}")
+    copied = _offsets_of_other(cluster, to.to_group) if to.to_group is not None else from_file
+    places, lost = places_to_reset(cluster, group, to, scope, old, copied)
+    return ResetPlan(old, _moves(cluster, to, moment_ms, places, old, copied), lost)
+
+
 def commit(
     cluster: Cluster, planned: Mapping[str, list[Move]], old: Mapping[str, Offsets], backup: Path | None
 ) -> None:
     """Commit the moves of each group, after a backup. Fails before that if a group has changed since it was read.
 
     A group, or a partition, may be refused when others are done already."""
-    for group_id, moves in planned.items():
-        now, why = offsets_to_change(cluster, group_id, new=True)
-        if why is None and any(now.get(move.place) != move.old for move in moves):
-            why = f"the committed offsets of group {group_id} have changed meanwhile"
-        if why is not None:
-            fail(f"{why}; {UNCHANGED}")
+    check_unchanged(cluster, planned, old)
     if backup is not None:
         kept = {
             group_id: {move.place: move.old for move in moves if move.old is not None}
@@ -200,8 +210,7 @@ def commit(
         write_backup(backup, kept)
     try:
         for group_id, moves in planned.items():
-            for first in range(0, len(moves), COMMITTED):
-                cluster.commit(group_id, {move.place: move.new for move in moves[first : first + COMMITTED]})
+            set_offsets(cluster, group_id, moves)
     except KafkaError:
         if sum(map(len, planned.values())) > 1:
             where = "" if backup is None else f"; the old ones are in {backup}"
@@ -209,7 +218,24 @@ def commit(
         raise
 
 
-def _moment(to: Destination) -> tuple[int, str]:
+def check_unchanged(cluster: Cluster, planned: Mapping[str, list[Move]], old: Mapping[str, Offsets]) -> None:
+    """Fails if a group has got members, or other offsets, since the moves were planned."""
+    for group_id, moves in planned.items():
+        now, why = offsets_to_change(cluster, group_id, new=True)
+        if why is None and any(now.get(move.place) != move.old for move in moves):
+            why = f"the committed offsets of group {group_id} have changed meanwhile"
+        if why is not None:
+            fail(f"{why}; {UNCHANGED}")
+
+
+def set_offsets(cluster: Cluster, group_id: str, moves: Sequence[Move]) -> None:
+    """In requests of COMMITTED offsets each: after a failure some of the offsets may be set."""
+    for first in range(0, len(moves), COMMITTED):
+        cluster.commit(group_id, {move.place: move.new for move in moves[first : first + COMMITTED]})
+
+
+def moment_of(to: Destination) -> tuple[int, str]:
+    """The time of a destination in milliseconds, and how to say it; 0 and "" if it is none. Raises BadParameter."""
     if to.to_datetime is not None:
         moment_ms, words = instant_of("--to-datetime", to.to_datetime)
         return moment_ms, f"new offsets: the first records at or after {words}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -63,22 +63,15 @@ def restore(
     moment_ms, moment = instant_of("--before", before)
     undo: str | None = None
     with connected(where) as cluster:
-        stories = _stories(cluster, group, moment_ms, moment)
-        old, why = offsets_to_change(cluster, group, new=True)
-        if why is not None:
-            fail(f"{why}; {UNCHANGED}")
-        undone = [story for story in stories if story["started_ms"] >= moment_ms]
-        wanted = {place: offset for place, offset in offsets_before(undone).items() if in_scope(place, scope)}
-        if not wanted:
-            fail(f"{_nothing(group, undone, scope, moment)}; {UNCHANGED}")
-        moves, lost = _moves(cluster, wanted, old)
-        new = sorted(place for place, offset in wanted.items() if offset == NONE and place in old)
+        old, moves, lost, new, undone, about = plan_restore(cluster, group, scope, moment_ms, moment)
         if output == Format.TABLE:
-            _print(stories, undone, moves, moment_ms)
+            if moves:
+                print_moves(moves, None)
+            show([Line("undoes:", bold=True), *about])
         if lost:
             complain(f"left out, because the topic or partition does not exist any more: {words_of(lost)}")
         if not moves and not new:
-            fail(f"the committed offsets are those from before {moment} already; {UNCHANGED}")
+            fail(already_so(moment))
         if moves and execute:
             what = f"Set {plural(len(moves), 'offset')} of group {group}?"
             confirm(what, yes=yes, declined=UNCHANGED, err=output != Format.TABLE)
@@ -96,6 +89,39 @@ def restore(
         show([Line(set_words(group, moves)), Line(f"to undo: {undo}", whole=True)])
     elif moves:
         show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
+
+
+class RestorePlan(NamedTuple):
+    old: Offsets
+    """What the group has committed."""
+    moves: list[Move]
+    lost: list[TopicPartition]
+    """Left out, because they exist no more."""
+    new: list[TopicPartition]
+    """Had no committed offset before the moment, and have one now; it stays."""
+    undone: list[Document]
+    """The stories that are undone, the oldest first."""
+    about: list[Line]
+    """These stories in words."""
+
+
+def plan_restore(cluster: Cluster, group: str, scope: Scope, moment_ms: int, moment: str) -> RestorePlan:
+    """What a restore would do; `moment` is the time in words. Fails if it cannot be done."""
+    stories = _stories(cluster, group, moment_ms, moment)
+    old, why = offsets_to_change(cluster, group, new=True)
+    if why is not None:
+        fail(f"{why}; {UNCHANGED}")
+    undone = [story for story in stories if story["started_ms"] >= moment_ms]
+    wanted = {place: offset for place, offset in offsets_before(undone).items() if in_scope(place, scope)}
+    if not wanted:
+        fail(f"{_nothing(group, undone, scope, moment)}; {UNCHANGED}")
+    moves, lost = _moves(cluster, wanted, old)
+    new = sorted(place for place, offset in wanted.items() if offset == NONE and place in old)
+    return RestorePlan(old, moves, lost, new, undone, _about(stories, undone, moment_ms))
+
+
+def already_so(moment: str) -> str:
+    return f"the committed offsets are those from before {moment} already; {UNCHANGED}"
 
 
 def _stories(cluster: Cluster, group: str, moment_ms: int, moment: str) -> list[Document]:
@@ -157,12 +183,9 @@ def _moves(
     return changing, [place for place in places if place not in known]
 
 
-def _print(stories: Sequence[Document], undone: Sequence[Document], moves: Sequence[Move], moment_ms: int) -> None:
+def _about(stories: Sequence[Document], undone: Sequence[Document], moment_ms: int) -> list[Line]:
     names = Names(people_of(stories))
-    if moves:
-        print_moves(moves, None)
-    lines = [Line("undoes:", bold=True)]
-    lines += [Line(change_lines(story, names)[0].text, 2) for story in undone[:SHOWN]]
+    lines = [Line(change_lines(story, names)[0].text, 2) for story in undone[:SHOWN]]
     lines += [Line(f"and {len(undone) - SHOWN} more", 2)] if len(undone) > SHOWN else []
     for story in stories:
         who = names.with_host(story.get("cause", {}))
@@ -170,7 +193,7 @@ def _print(stories: Sequence[Document], undone: Sequence[Document], moves: Seque
             lines.append(Line(f"{who} committed again and again since #{story['number']}: all of that is taken back"))
         elif story.get("goes_on") and story["started_ms"] < moment_ms <= undone[0]["started_ms"]:
             lines.append(Line(f"{who} committed before, since #{story['number']}: its last offsets come back"))
-    show(lines)
+    return lines
 
 
 def _places(places: Sequence[TopicPartition]) -> list[dict[str, Any]]:

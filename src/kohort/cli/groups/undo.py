@@ -12,10 +12,14 @@ from kohort.client.errors import KafkaError
 def restore_command(cluster: Cluster, group_id: str) -> str | None:
     """Undoes what is changed from now on, by the server's clock. None if the coordinator does not keep offsets, or does
     not say so."""
+    moment = restore_moment(cluster, group_id)
+    return None if moment is None else f"kohort groups restore {shlex.quote(group_id)} --before {moment}"
+
+
+def restore_moment(cluster: Cluster, group_id: str) -> str | None:
+    """Now, by the server's clock; None if the coordinator does not keep offsets, or does not say so."""
     try:
         explanation = cluster.explain_group(group_id, last=0)
     except KafkaError:
         return None
-    if not explanation.keeps_offsets:
-        return None
-    return f"kohort groups restore {shlex.quote(group_id)} --before {utc(explanation.now_ms)}"
+    return utc(explanation.now_ms) if explanation.keeps_offsets else None

@@ -82,7 +82,7 @@ def alter(
 
 
 def _alter_configs(cluster: Cluster, topic: str, changes: Mapping[str, str | None]) -> dict[str, ConfigEntry]:
-    """Change settings. Returns those before, of defaults too. Names a near setting for an unknown one."""
+    """Change settings. Returns those before, of defaults too."""
     if not changes:
         return {}
     old = {entry.name: entry for entry in cluster.describe_configs([topic])[topic]}
@@ -91,8 +91,13 @@ def _alter_configs(cluster: Cluster, topic: str, changes: Mapping[str, str | Non
     except ServerError as error:
         if error.code != ErrorCode.INVALID_CONFIG:
             raise
-        unknown = next((key for key in changes if key not in old), None)
-        near = near_word(unknown, old) if unknown is not None else None
-        said = error.message + (f"; did you mean {near}?" if near and "did you mean" not in error.message else "")
-        fail(f"{said}{'' if said.endswith('?') else ';'} {UNCHANGED}")
+        fail(refusal(error, changes, old))
     return old
+
+
+def refusal(error: ServerError, changes: Mapping[str, str | None], old: Mapping[str, ConfigEntry]) -> str:
+    """What a refused change of settings says. Names a near setting for an unknown one."""
+    unknown = next((key for key in changes if key not in old), None)
+    near = near_word(unknown, old) if unknown is not None else None
+    said = error.message + (f"; did you mean {near}?" if near and "did you mean" not in error.message else "")
+    return f"{said}{'' if said.endswith('?') else ';'} {UNCHANGED}"

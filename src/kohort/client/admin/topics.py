@@ -44,7 +44,13 @@ def topics(router: Router, names: Iterable[str] | None, *, internal: bool, creat
 
 
 def create_topic(
-    router: Router, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    router: Router,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+    *,
+    validate_only: bool = False,
 ) -> None:
     topic = CreatableTopic(
         name=name,
@@ -53,11 +59,10 @@ def create_topic(
         assignments=(),
         configs=tuple(CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
     )
+    request = CreateTopicsRequest(topics=(topic,), timeout_ms=router.timing.request, validate_only=validate_only)
 
     def attempt() -> None:
-        answer = controller(router).request(
-            CreateTopicsRequest(topics=(topic,), timeout_ms=router.timing.request), CreateTopicsResponse
-        )
+        answer = controller(router).request(request, CreateTopicsResponse)
         for row in answer.topics:
             _check(router, row.error_code, f"cannot create topic {name}", row.error_message)
 
@@ -84,9 +89,9 @@ def delete_topic(router: Router, name: str) -> None:
         raise missing
 
 
-def create_partitions(router: Router, name: str, count: int) -> None:
+def create_partitions(router: Router, name: str, count: int, *, validate_only: bool = False) -> None:
     topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    request = CreatePartitionsRequest(topics=(topic,), timeout_ms=router.timing.request, validate_only=False)
+    request = CreatePartitionsRequest(topics=(topic,), timeout_ms=router.timing.request, validate_only=validate_only)
 
     def attempt() -> None:
         answer = controller(router).request(request, CreatePartitionsResponse)

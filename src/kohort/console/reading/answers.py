@@ -48,12 +48,13 @@ class _Answer:
 
 
 class Answers:
-    """For the event loop of the pages. `close` closes the clients that are not in use."""
+    """For the event loop of the pages. `close` closes the clients; one that is in use after its answer."""
 
     def __init__(self, open_cluster: Callable[[], Cluster], clock: Callable[[], float] = time.monotonic) -> None:
         self._open = open_cluster
         self._clock = clock
         self._free: queue.LifoQueue[Cluster] = queue.LifoQueue()
+        self._closed = False
         self._limit: CapacityLimiter | None = None
         self._known: dict[Hashable, _Answer] = {}
 
@@ -69,7 +70,17 @@ class Answers:
             return known.stale.task.result()  # type: ignore[no-any-return]
         return await asyncio.shield(known.task)
 
+    async def do(self, ask: Callable[[Cluster], T], *, changes: bool = False) -> T:
+        """What `ask` returns, for nobody else. If it `changes` something, answers may be wrong afterwards: they are
+        forgotten. Raises what `ask` raises."""
+        try:
+            return await self._run(ask)  # type: ignore[no-any-return]
+        finally:
+            if changes:
+                self._known.clear()
+
     def close(self) -> None:
+        self._closed = True
         while not self._free.empty():
             self._free.get().close()
 
@@ -106,3 +117,5 @@ class Answers:
             return ask(cluster)
         finally:
             self._free.put(cluster)
+            if self._closed:
+                self.close()

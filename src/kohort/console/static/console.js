@@ -81,10 +81,17 @@ function stop() {
   polling = 0;
 }
 
+function leave() {
+  stop();
+  const failure = document.querySelector(".failure");
+  if (failure) failure.textContent = "The session is over. Load the page again to log in.";
+}
+
 async function poll() {
   try {
     const answer = await fetch(address, { headers: { accept: "application/json" } });
     if (answer.ok) apply(await answer.json());
+    if (answer.status === 401) leave();
   } catch {
     // the next one may reach the console again
   }

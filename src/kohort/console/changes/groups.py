@@ -1,0 +1,43 @@
+"""Delete a group with its committed offsets."""
+
+from __future__ import annotations
+
+from kohort.cli.groups.delete import UNDELETED, why_not
+from kohort.cli.groups.lookup import does_not_exist, listed_instead, members_of
+from kohort.cli.groups.undo import restore_command
+from kohort.cli.option_objects import fail
+from kohort.cli.output import name, number, plural
+from kohort.client.admin.groups import DEAD
+from kohort.client.cluster import Cluster
+from kohort.client.errors import ServerError
+from kohort.console.changes.offsets import address_to_restore
+from kohort.console.changes.plan import Outcome, Plan
+from kohort.console.forms import Form
+
+
+def plan_of_deletion(cluster: Cluster, group: str, form: Form) -> Plan:
+    [found] = cluster.describe_groups([group]).values()
+    committed = cluster.committed(group)
+    if found.members:
+        fail(f"group {group} is not empty, it has {members_of(found)}; stop them first")
+    if found.state == DEAD and not committed and listed_instead(cluster, found) is None:
+        fail(f"{does_not_exist(cluster, group)}; {UNDELETED}")
+
+    def carry_out(cluster: Cluster) -> Outcome:
+        command, undo = restore_command(cluster, group), address_to_restore(cluster, group)
+        try:
+            cluster.delete_group(group)
+        except ServerError as error:
+            return Outcome(f"{why_not(cluster, group, error)}; {UNDELETED}", done=False)
+        return Outcome(f"deleted group {group}", lines=[f"to undo: {command}"] if command else [], undo=undo)
+
+    return Plan(
+        f"Delete group {group} and its {plural(len(committed), 'committed offset')}?",
+        "group deleted",
+        "Delete the group",
+        carry_out,
+        [name("TOPIC"), number("PARTITION"), number("COMMITTED")],
+        [(*place, offset.offset) for place, offset in sorted(committed.items())],
+        typed=group,
+        details={"offsets": str(len(committed))},
+    )
