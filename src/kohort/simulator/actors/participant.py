@@ -44,7 +44,9 @@ class Participant(Actor, ABC):
     # -- its life
 
     def start(self) -> None:
-        """Start a new process; a static member keeps its instance id."""
+        """Start a new process; a static member keeps its instance id. Nobody comes after the faults only to go."""
+        if self.world.healed and self.life in ("leaves", "dies"):
+            return
         self.lives += 1
         self.running = True
         self._wake_at = None
