@@ -66,3 +66,9 @@ def test_the_console_needs_its_own() -> None:
     assert re.fullmatch(r"kohort: console needs the package \w+; run: pip install 'kohort\[console\]'\n", ran.stderr), (
         ran.stderr
     )
+
+
+def test_the_demo_may_need_the_console_too() -> None:
+    ran = run("demo --console", without=frozenset({"uvicorn"}))
+    assert ran.returncode == 1
+    assert ran.stderr == "kohort: demo --console needs the package uvicorn; run: pip install 'kohort[demo,console]'\n"

@@ -96,7 +96,7 @@ class Pages:
         self.cluster.close()
 
     def read(self) -> None:
-        self.refresher.read(self.cluster, Surveyor(self.cluster))
+        self.refresher.read(self.cluster, Surveyor(self.cluster, with_lag=True))
 
     def get(self, path: str, /, *, status: int = 200, **query: Any) -> Page:
         answer = self.client.get(path, params=query or None)

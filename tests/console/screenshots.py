@@ -6,12 +6,14 @@ style sheet.
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from confluent_kafka import Consumer
 
@@ -19,8 +21,10 @@ sys.path += [str(Path(__file__).parent)]
 from browser import Browser
 from served import ServedConsole
 
+from kohort.client.admin.acls import ALLOW, DENY, LITERAL, OPERATIONS, PREFIXED, RESOURCES, AclBinding
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
+from kohort.wire.records import NewRecord
 
 WIDTHS = (360, 900, 1400)
 SCHEMES = ("light", "dark")
@@ -29,21 +33,32 @@ SCREENS = {
     "group-partitions": "/group?id=billing",
     "group-members": "/group?id=billing&tab=members",
     "group-rebalances": "/group?id=billing&tab=rebalances",
+    "group-ownership": "/group?id=billing&tab=ownership",
+    "group-ownership-member": "/group?id=payments&tab=ownership&member={member}",
+    "group-what-if": "/group?id=billing&tab=what_if",
     "group-settings": "/group?id=payments&tab=settings",
     "rebalance": "/rebalance?group=billing&number=4",
     "rebalance-consumer": "/rebalance?group=payments&number=3",
     "topics": "/topics",
     "topic": "/topic?name=orders",
+    "messages": "/messages?topic=invoices&partition=1",
     "nodes": "/nodes",
+    "users": "/access",
+    "acls": "/access?tab=acls",
+    "quotas": "/access?tab=quotas",
     "missing": "/group?id=nobody",
 }
 
 
+AWAY_S = 2.0
 DOCS = {
     "groups": ("/", 1200, 640, "light"),
     "rebalance": ("/rebalance?group=billing&number=3", 1200, 640, "light"),
     "rebalances-dark": ("/group?id=billing&tab=rebalances", 1200, 700, "dark"),
-    "partitions-phone": ("/group?id=billing", 360, 700, "dark"),
+    "ownership": ("/group?id=billing&tab=ownership", 1200, 720, "light"),
+    "what-if": ("/group?id=billing&tab=what_if", 1200, 760, "light"),
+    "messages": ("/messages?topic=invoices&partition=1", 1200, 780, "light"),
+    "partitions-phone": ("/group?id=billing", 360, 900, "dark"),
 }
 """File: page, width, height, scheme."""
 
@@ -54,6 +69,7 @@ class Worker(threading.Thread):
     def __init__(self, bootstrap: str, group: str, name: str, gives_up_in_s: float, **settings: object) -> None:
         super().__init__(daemon=True)
         self.end = threading.Event()
+        self.group, self.client, self.settings = group, name, settings
         self._gives_up_in_s = gives_up_in_s
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": group, "client.id": name, "auto.offset.reset": "earliest"}
@@ -66,6 +82,37 @@ class Worker(threading.Thread):
         while not self.end.is_set():
             self._consumer.poll(0.1)
         self._consumer.close()
+
+
+def _access(cluster: Cluster) -> None:
+    for name in ("alice", "billing", "payments"):
+        cluster.add_scram_user(name, "secret")
+    cluster.add_scram_user("alice", "secret", mechanism="SCRAM-SHA-256")
+    topic, group, read, write, every = RESOURCES["topic"], RESOURCES["group"], 3, 4, OPERATIONS["all"]
+    cluster.create_acls(
+        [
+            AclBinding(topic, "orders", LITERAL, "User:billing", "*", read, ALLOW),
+            AclBinding(group, "billing", LITERAL, "User:billing", "*", read, ALLOW),
+            AclBinding(topic, "payments.", PREFIXED, "User:payments", "*", write, ALLOW),
+            AclBinding(topic, "tmp-", PREFIXED, "User:*", "10.0.0.9", every, DENY),
+        ]
+    )
+    cluster.alter_client_quotas({"user": "alice"}, {"producer_byte_rate": 1_048_576.0, "request_percentage": 50.0})
+    cluster.alter_client_quotas({"client-id": None}, {"consumer_byte_rate": 10_485_760.0})
+
+
+def _invoices(cluster: Cluster) -> None:
+    """Records of all kinds, in partition 1."""
+    now = int(time.time() * 1000)
+    trace = (("trace-id", b"4bf92f3577b34da6"), ("schema", b"\x00\x07"))
+    for number in range(40):
+        customer = f"c-{number % 9}"
+        value = {"invoice": 7_000 + number, "customer": customer, "total": number * 17.5, "paid": number % 3 > 0}
+        at_ms = now - 500 * (40 - number)
+        cluster.produce("invoices", 1, [NewRecord(customer.encode(), json.dumps(value).encode(), at_ms, trace)])
+    text = "naïve text\nof two lines".encode()
+    others = [(None, b"\x00\x00\x00\x01\x06\xa4\x9f\xff\x00 binary"), (b"c-3", None), (b"", text)]
+    cluster.produce("invoices", 1, [NewRecord(key, value, now) for key, value in others])
 
 
 @contextmanager
@@ -81,6 +128,8 @@ def living(server: KohortServer) -> Iterator[None]:
             cluster.commit(f"team-{number % 7}.reports-{number:02}", {("invoices", number % 6): number % 16})
         cluster.commit("billing", {("orders", partition): partition for partition in range(10)})
         cluster.commit("payments", {("orders", partition): 20 for partition in range(12)})
+        _access(cluster)
+        _invoices(cluster)
         workers = []
         for group, settings in (("billing", {}), ("payments", {"group.protocol": "consumer"})):
             for number, slow_s in enumerate((0.05, 1.5, 0.4, 0.1), 1):
@@ -88,6 +137,15 @@ def living(server: KohortServer) -> Iterator[None]:
                 worker.start()
                 workers.append(worker)
                 server.wait_stable(group, members=number)
+        for place, slow_s in ((0, 0.05), (2, 0.4), (4, 0.05)):  # processes that are started again
+            old = workers[place]
+            old.end.set()
+            old.join()
+            server.wait_stable(old.group, members=3)
+            time.sleep(AWAY_S)
+            workers[place] = Worker(bootstrap, old.group, old.client, slow_s, **old.settings)
+            workers[place].start()
+            server.wait_stable(old.group, members=4)
     yield
     for worker in workers:
         worker.end.set()
@@ -109,7 +167,12 @@ def pictures(docs: bool) -> Iterator[tuple[str, str, int, int, str]]:
 def main(directory: Path, docs: bool) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     with (
-        KohortServer(brokers=3, group_consumer_assignment_interval_ms=0) as server,
+        KohortServer(
+            brokers=3,
+            group_consumer_assignment_interval_ms=0,
+            authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            super_users="User:ANONYMOUS",
+        ) as server,
         living(server),
         ServedConsole(server.bootstrap_servers) as console,
     ):
@@ -118,9 +181,12 @@ def main(directory: Path, docs: bool) -> None:
         for topic in ("orders", "invoices"):  # a log that grows has a lag in time
             server.produce(topic, *map(str, range(24)))
         console.wait_for_groups(lambda groups: None not in (groups["billing"].age_ms, groups["payments"].age_ms))
+        with Cluster(server.bootstrap_servers) as cluster:
+            member = quote(cluster.describe_groups(["payments"])["payments"].members[1].member_id)
         for name, path, width, height, scheme in pictures(docs):
             browser.screen(width, height, scheme)
-            browser.open(console.url + path)
+            browser.open(console.url + path.format(member=member))
+            browser.wait("document.querySelector('[data-region=what-if] [role=status]') === null")
             browser.picture(directory / f"{name}.png")
         browser.close()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -45,10 +47,12 @@ def browser() -> Iterator[Browser]:
 
 def paths() -> list[str]:
     tabs = [
-        f"/group?{urlencode({'id': GROUP, 'tab': tab})}" for tab in ("partitions", "members", "rebalances", "settings")
+        f"/group?{urlencode({'id': GROUP, 'tab': tab})}"
+        for tab in ("partitions", "members", "rebalances", "ownership", "what_if", "settings")
     ]
-    one = f"/rebalance?{urlencode({'group': GROUP, 'number': 1})}"
-    return ["/", *tabs, one, "/topics", "/topic?name=orders", "/nodes", "/nothing"]
+    one = f"/rebalance?{urlencode({'group': GROUP, 'number': 2})}"
+    access = [f"/access?tab={tab}" for tab in ("users", "acls", "quotas")]
+    return ["/", *tabs, one, "/topics", "/topic?name=orders", "/messages?topic=orders", "/nodes", *access, "/nothing"]
 
 
 @pytest.mark.parametrize("width", [360, 1400])
@@ -66,6 +70,38 @@ def test_every_screen(browser: Browser, console: ServedConsole, path: str, width
     expected = ["status of 404"] if path == "/nothing" else []
     assert len(browser.errors) == len(expected), browser.errors
     assert all(part in error for part, error in zip(expected, browser.errors, strict=True))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (360, "dark")])
+@pytest.mark.parametrize("path", paths())
+def test_axe_finds_nothing(
+    browser: Browser, console: ServedConsole, axe: str, path: str, width: int, scheme: str
+) -> None:
+    """WCAG 2.2, levels A and AA."""
+    browser.screen(width, scheme=scheme)
+    browser.open(console.url + path)
+    browser.evaluate(axe)
+    assert browser.evaluate(RUN_AXE) == []
+
+
+def test_axe_would_find_it(browser: Browser, console: ServedConsole, axe: str) -> None:
+    browser.open(f"{console.url}/nodes")
+    browser.evaluate(axe)
+    browser.evaluate("document.querySelector('main').append(document.createElement('img'))")
+    assert [one.partition(":")[0] for one in browser.evaluate(RUN_AXE)] == ["image-alt"]
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core's script. The package's own code, which needs Playwright, is not imported."""
+    found = find_spec("axe_playwright_python")
+    assert found is not None, "make test-console installs axe-core"
+    [folder] = found.submodule_search_locations or ()
+    return (Path(folder) / "axe.min.js").read_text(encoding="utf-8")
+
+
+RUN_AXE = """axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']}).then(
+  found => found.violations.map(one => one.id + ': ' + one.nodes.map(node => node.html.slice(0, 200)).join(' | ')))"""
 
 
 LAG = "document.querySelector('tbody [data-cell=lag]').textContent"

@@ -16,18 +16,23 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from kohort.client.admin.end_times import MOST_POINTS, EndTimes, time_of, with_point
-from kohort.client.admin.groups import Committed
+from kohort.client.admin.groups import Committed, GroupDescription
+from kohort.client.admin.lag import PartitionLag
+from kohort.client.admin.survey import Survey, SurveyedGroup
 from kohort.client.errors import KafkaError, TimedOut
 from kohort.console import live
 from kohort.console.access import Access
 from kohort.console.guard import HEADERS, Guard, host_of
+from kohort.console.lag_lines import small, wide
 from kohort.console.listening import check_protected, is_loopback, parse
 from kohort.console.live import Live, Streams, difference
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.batches import batches_of, in_batches, read_batch, weight_of, with_lags
 from kohort.console.reading.snapshot import GroupRow
-from kohort.console.words import about
+from kohort.console.reading.trends import MOST_POINTS as MOST_TREND_POINTS
+from kohort.console.reading.trends import Point, Trends
+from kohort.console.words import age
 
 # -- paging
 
@@ -459,6 +464,62 @@ def test_points_are_few() -> None:
 
 
 def test_ages_in_words() -> None:
-    assert [about(age) for age in (None, 0, 1, 12_400, 59_499, 200_000)] == [
-        "–", "0 s", "≈ 1 s", "≈ 12 s", "≈ 59 s", "≈ 3 min 20 s"
-    ]  # fmt: skip
+    ages = (None, 0, 1, 12_400, 59_499, 200_000)
+    assert [age(one, told=False) for one in ages] == ["–", "0 s", "≈ 1 s", "≈ 12 s", "≈ 59 s", "≈ 3 min 20 s"]
+    assert [age(one, told=True) for one in ages] == ["–", "0 s", "< 1 s", "12 s", "59 s", "3 min 20 s"]
+
+
+# -- the course of lag
+
+
+def row_with(lag: int | None) -> GroupRow:
+    return GroupRow("g", "Stable", "classic", "consumer", 1, lag=lag)
+
+
+def test_a_course_has_few_points_and_forgets_groups() -> None:
+    trends = Trends()
+    for second in range(0, 20_000, 2):
+        trends.note(second * 1_000, {"g": row_with(second)})
+        assert len(trends.of("g")) <= MOST_TREND_POINTS
+    points = trends.of("g")
+    assert points[-1] == (19_998_000, 19_998)
+    assert all(lag == at_ms // 1_000 for at_ms, lag in points)
+    assert 15 * 60_000 < points[-1].at_ms - points[0].at_ms < 65 * 60_000, "about half an hour"
+    trends.note(1, {"g": row_with(0)})
+    assert trends.of("g") == points, "time did not pass"
+    trends.note(20_000_000, {"other": row_with(None)})
+    assert trends.of("g") == trends.of("other") == trends.of("nobody") == ()
+    trends.note(20_001_000, {"other": row_with(7), "g": row_with(None)})
+    assert trends.of("other") == ((20_001_000, 7),)
+    assert trends.number == 10_002
+
+
+def test_a_course_as_a_line() -> None:
+    points = (Point(0, 0), Point(1_000, 50), Point(4_000, 100))
+    assert small(points[:1]) == ""
+    assert 'points="0,18 18,10 72,2"' in small(points)
+    found = wide(points)
+    assert found is not None
+    assert (found.words, found.length, found.most) == ("lag in 4.0 s: from 0 to 100, at most 100", "4.0 s", "100")
+    assert 'polygon points="0,64 0,62' in found.svg
+    assert wide(points[:1]) is None
+    flat = small((Point(0, 0), Point(10, 0)))
+    assert 'points="0,18 72,18"' in flat
+
+
+def test_lag_that_the_coordinator_tells() -> None:
+    place = ("t", 0)
+    told = SurveyedGroup(
+        GroupDescription("g", "Stable", "consumer", "range", (), 1, "classic"),
+        {place: Committed(5)},
+        lags={place: PartitionLag(Committed(5), 9, 9, 1_500)},
+    )
+
+    class Told:
+        def survey(self, _: Any) -> Any:
+            return Survey({"g": told}, {}, 0, 0.0, 0.0)
+
+    telling: Any = Told()
+    times = EndTimes()
+    [row] = read_batch(telling, times, [GroupRow("g", "Stable", "classic", "consumer", 1)])
+    assert (row.lag, row.age_ms, row.age_told, row.lags) == (4, 1_500, True, {"t": 4})

@@ -6,11 +6,13 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -36,11 +38,11 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
 class Demo:
     """A run of the demo in a session of its own, by which its processes are found; their files go to `directory`."""
 
-    def __init__(self, directory: Path, **environment: str) -> None:
+    def __init__(self, directory: Path, *more: str, **environment: str) -> None:
         self.directory = directory
         self.text = ""
         self._process = subprocess.Popen(
-            COMMAND,
+            [*COMMAND, *more],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -91,8 +93,8 @@ class Demo:
 def start_demo(tmp_path: Path):
     demos: list[Demo] = []
 
-    def start(**environment: str) -> Demo:
-        demos.append(Demo(tmp_path, **environment))
+    def start(*more: str, **environment: str) -> Demo:
+        demos.append(Demo(tmp_path, *more, **environment))
         return demos[-1]
 
     yield start
@@ -154,6 +156,26 @@ def test_its_processes_end_with_it_even_if_it_is_killed(start_demo) -> None:
     assert len(demo.processes()) >= 4  # itself, the server, a worker or two, Java
     demo.kill()
     wait_until(lambda: not demo.processes(), 30, "all its processes have ended")
+
+
+@pytest.mark.slow
+def test_the_console_shows_living_groups_until_it_is_interrupted(start_demo, tmp_path: Path) -> None:
+    demo = start_demo("--console")
+    demo.wait_for("Ctrl-C stops and removes everything")
+    found = re.search(r"The console: (http://127\.0\.0\.1:\d+/)", demo.text)
+    assert found, demo.text
+
+    def page(path: str = "") -> str:
+        with urllib.request.urlopen(found[1] + path, timeout=60) as answer:
+            return answer.read().decode()
+
+    wait_until(lambda: all(group in page() for group in ("billing", "search", "reports")), 120, "three groups")
+    wait_until(lambda: page("group?id=billing").count("billing-") >= 3, 120, "three members")
+    demo.interrupt()
+    assert demo.ended() == 0, demo.text
+    wait_until(lambda: demo.processes() == {}, 30, "no process of the demo")
+    assert list(tmp_path.glob("kohort-demo-*")) == []
+    assert "Traceback" not in demo.text
 
 
 def test_flights_are_whole_json_objects() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from kohort.simulator.sizing import Point, run
 from kohort.simulator.sizing.point import ASSIGNORS, PATTERNS
+from kohort.simulator.sizing.replay import Change, replay
 
 SRC = Path(__file__).parents[2] / "src"
 SEEDS = range(2)
@@ -186,3 +187,39 @@ def test_the_figures_depend_on_the_point_and_the_seed_alone() -> None:
         del row["cpu_ms"], row["state_bytes"]  # the seed does not decide them
     assert seen[0] == seen[1] == here
     assert len({row["digest"] for row in here}) == len(here)
+
+
+# -- changes of a real group
+
+
+RESTART = (Change(1_000, "leaves", 0), Change(5_000, "joins", 0))
+
+
+@pytest.mark.parametrize("protocol", list(ASSIGNORS))
+def test_a_replayed_restart(protocol: str) -> None:
+    point = Point(members=4, partitions=12, protocol=protocol)
+    dynamic = replay(point, RESTART, {})
+    static = replay(replace(point, pattern="rolling-static"), RESTART, {})
+    assert dynamic.settled
+    assert static.settled
+    assert dynamic.rebalances > static.rebalances == 0
+    assert dynamic.moves > static.moves == 0
+    assert static.longest_pause_ms >= 5_000, "its partitions wait for it"
+
+
+def test_a_slow_member_stops_all_only_where_there_is_a_barrier() -> None:
+    points = {protocol: Point(members=4, partitions=12, protocol=protocol) for protocol in ASSIGNORS}
+    paused = {protocol: replay(point, RESTART, {1: 20_000}).paused_ms for protocol, point in points.items()}
+    assert paused["consumer"] < paused["eager"]
+    assert replay(points["eager"], RESTART, {}).paused_ms < paused["eager"]
+
+
+def test_replayed_newcomers_and_deaths() -> None:
+    point = Point(members=2, partitions=6, session_ms=10_000)
+    grown = replay(point, [Change(1_000, "joins", 3), Change(1_000, "joins", 2)], {3: 1_000})
+    assert grown.settled
+    assert grown.moves >= grown.needed_moves > 0
+    died = replay(point, [Change(1_000, "dies", 1)], {})
+    assert died.settled
+    assert died.longest_pause_ms >= 10_000
+    assert asdict(replace(died, cpu_ms=0)) == asdict(replace(replay(point, [Change(1_000, "dies", 1)], {}), cpu_ms=0))

@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console.changes.offsets": {"cli.places"},
     "console.changes.screens": {"cli.option_objects"},
     "console.changes.topics": {"cli.configs", "cli.option_objects", "cli.places", "cli.topics"},
+    "console.what_if.child": {"simulator.sizing"},
     "cli": {
         "compiled",
         "config",

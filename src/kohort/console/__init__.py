@@ -14,8 +14,12 @@ shared      what all pages share: the snapshot, the answers, the templates
 live        streams of differences to open pages
 paging      sorted, searched and paged lists
 words       states, numbers and instants as pages show them
+payload     keys and values of records as text or hexadecimal digits
+lag_lines   the course of a group's lag as a line
 reading/    what the cluster is asked, and how often
 rebalances/ the picture of one rebalance
+ownership/  the picture of who owned which partition
+what_if/    the group's own changes, played with other protocols by the simulator
 changes/    what can be changed: forms, plans, confirmations
 pages/      one module for each screen
 templates/  HTML; templates escape all that they print

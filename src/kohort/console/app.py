@@ -24,16 +24,17 @@ from kohort.console.forms import new_token
 from kohort.console.guard import Guard
 from kohort.console.live import Streams
 from kohort.console.login import Entrance
-from kohort.console.pages import group, groups, nodes, rebalance, topics
+from kohort.console.pages import group, groups, messages, nodes, rebalance, topics, users
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.refresher import Refresher
 from kohort.console.sessions import Sessions
 from kohort.console.shared import HERE, Console, console_of, environment
+from kohort.console.what_if.answers import WhatIfs
 
 STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 SWEEP_S = 60.0
 FOREVER = "public, max-age=31536000, immutable"
-PAGES = (groups, group, rebalance, topics, nodes)
+PAGES = (groups, group, rebalance, topics, messages, nodes, users)
 
 
 def create_app(
@@ -53,12 +54,12 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        streams, templates = Streams(ending), environment()
+        streams, templates, what_ifs = Streams(ending), environment(), WhatIfs()
 
         def console(open_cluster: OpenCluster, refresher: Refresher, user: str, token: str) -> Console:
             plans = Plans() if access.allow_changes else None
             answers = Answers(open_cluster)
-            shared = (streams, templates, versions)
+            shared = (streams, templates, versions, what_ifs)
             return Console(bootstrap, refresher, answers, *shared, user=user, token=token, plans=plans)
 
         app.state.access, app.state.entrance = access, entrance
@@ -71,6 +72,7 @@ def create_app(
         if entrance is not None and sweeping is not None:
             sweeping.cancel()
             entrance.sessions.close()
+        await what_ifs.close()
         app.state.console.answers.close()
 
     pages = [Route(path, endpoint) for page in PAGES for path, endpoint in page.ROUTES.items()]

@@ -19,6 +19,7 @@ from kohort.console.live import Cell, Streams
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.refresher import Refresher
 from kohort.console.reading.snapshot import Snapshot
+from kohort.console.what_if.answers import WhatIfs
 from kohort.console.words import count, utc
 
 HERE = Path(__file__).parent
@@ -37,6 +38,7 @@ class Console:
     templates: Environment
     versions: Mapping[str, str]
     """By static file: a part of its hash, which is in its address."""
+    what_ifs: WhatIfs
     user: str = ""
     """Who has logged in; empty without a login."""
     token: str = field(default="", repr=False)

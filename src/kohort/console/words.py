@@ -51,13 +51,16 @@ def count(number: int | None) -> str:
     return NOTHING if number is None else f"{number:,}"
 
 
-def about(age_ms: int | None) -> str:
-    """An estimated age: `≈ 12 s`, `≈ 3 min 20 s`; `0 s` is no estimate, as there is no lag."""
+def age(age_ms: int | None, *, told: bool) -> str:
+    """A lag in time: `12 s`, `3 min 20 s`. An estimate is marked: `≈ 12 s`; `0 s` is none, as there is no lag."""
     if age_ms is None:
         return NOTHING
     if age_ms == 0:
         return "0 s"
-    return f"≈ {max(round(age_ms / 1000), 1)} s" if age_ms < 59_500 else f"≈ {duration(age_ms)}"
+    if told and age_ms < 1_000:
+        return "< 1 s"
+    text = f"{max(round(age_ms / 1000), 1)} s" if age_ms < 59_500 else duration(age_ms)
+    return text if told else f"≈ {text}"
 
 
 def utc(milliseconds: int) -> str:

@@ -2,7 +2,8 @@
 
 story           the chapters in order
 flights         the records: 336,776 flights
-server_process  `kohort serve` as a child
+living          `--console`: groups that live on, and the console
+server_process  `kohort serve` and `kohort console` as children
 workers         the workers' processes
 worker          one of these processes: a plain confluent-kafka consumer
 ledger          what the workers have read and committed

@@ -1,18 +1,20 @@
-"""`kohort serve` as a child that always ends with its parent: it stops on SIGTERM and when its stdin ends.
+"""`kohort serve` and `kohort console` as children that always end with their parent: on SIGTERM and when stdin ends.
 
-`python -m kohort.demo.server_process ARGUMENTS OF kohort serve` adds only this to `kohort serve`: when the parent dies,
-even by SIGKILL, the pipe closes and the server stops as on SIGTERM.
+`python -m kohort.demo.server_process COMMAND …` adds only this to `kohort COMMAND …`: when the parent dies, even by
+SIGKILL, the pipe closes and the child stops as on SIGTERM.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +25,24 @@ STOP_S = 15.0
 
 
 class ServerFailed(RuntimeError):
-    """The server ended or did not become ready; the message has its last lines."""
+    """The server or the console ended or did not become ready; the message has its last lines."""
 
 
-class ServerProcess:
-    """`start`, and `stop` in any case. Its log is `log`, one JSON object a line."""
+class KohortProcess(ABC):
+    """A command of `kohort`: `start`, and `stop` in any case. What it prints is in `log`."""
 
-    def __init__(self, data_dir: Path, log: Path, settings: dict[str, str]) -> None:
+    name = "kohort"
+
+    def __init__(self, log: Path, arguments: list[str]) -> None:
         self.log = log
-        self.ready: dict[str, Any] = {}
-        self._arguments = ["--data-dir", str(data_dir), "--listeners", "127.0.0.1:0", "--set", "log.format=json"]
-        for name, value in settings.items():
-            self._arguments += ["--set", f"{name}={value}"]
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return str(self.ready["listeners"])
+        self._arguments = arguments
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server, and return when it is ready. Raises ServerFailed."""
+        """Start it, and return when it is ready. Raises ServerFailed."""
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kohort.demo.server_process", *self._arguments],
@@ -60,15 +57,23 @@ class ServerProcess:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             ended = self._process.poll() is not None
-            for line in self.log.read_text(encoding="utf-8").splitlines(keepends=True):
-                if '"kohort is ready"' in line and line.endswith("\n"):
-                    self.ready = json.loads(line)
-                    return
+            lines = self.log.read_text(encoding="utf-8").splitlines(keepends=True)
+            if any(line.endswith("\n") and self._is_ready(line) for line in lines):
+                return
             if ended:
-                raise ServerFailed(f"the server ended with exit code {self._process.returncode}: {self.last_lines()}")
+                self.check()
             interrupts.check()
             time.sleep(0.02)
-        raise ServerFailed(f"the server was not ready within {START_S:.0f} s: {self.last_lines()}")
+        raise ServerFailed(f"the {self.name} was not ready within {START_S:.0f} s: {self.last_lines()}")
+
+    @abstractmethod
+    def _is_ready(self, line: str) -> bool:
+        """Whether this line says that it is."""
+
+    def check(self) -> None:
+        """Raises ServerFailed if it has ended."""
+        if self._process.poll() is not None:
+            raise ServerFailed(f"the {self.name} ended with exit code {self._process.returncode}: {self.last_lines()}")
 
     def last_lines(self) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-5:])
@@ -86,6 +91,43 @@ class ServerProcess:
         self._process.stdin.close()
 
 
+class ServerProcess(KohortProcess):
+    """Its log has one JSON object a line."""
+
+    name = "server"
+
+    def __init__(self, data_dir: Path, log: Path, settings: dict[str, str]) -> None:
+        arguments = ["serve", "--data-dir", str(data_dir), "--listeners", "127.0.0.1:0", "--set", "log.format=json"]
+        for name, value in settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        super().__init__(log, arguments)
+        self.ready: dict[str, Any] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self.ready["listeners"])
+
+    def _is_ready(self, line: str) -> bool:
+        if '"kohort is ready"' not in line:
+            return False
+        self.ready = json.loads(line)
+        return True
+
+
+class ConsoleProcess(KohortProcess):
+    name = "console"
+
+    def __init__(self, bootstrap_servers: str, log: Path) -> None:
+        super().__init__(log, ["console", "-b", bootstrap_servers, "--listen", "127.0.0.1:0"])
+        self.url = ""
+
+    def _is_ready(self, line: str) -> bool:
+        found = re.fullmatch(r"kohort console of .*: (http\S+)\n", line)
+        if found:
+            self.url = found[1]
+        return found is not None
+
+
 def _stop_when_stdin_ends() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
@@ -96,7 +138,7 @@ def main() -> None:
     from kohort.cli.main import main as kohort
 
     threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
-    kohort(["serve", *sys.argv[1:]])
+    kohort(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from kohort.cli.interrupt import interrupts
 from kohort.cli.output import Column, number, print_table
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
+from kohort.demo import living
 from kohort.demo.flights import FLIGHTS, flights_file, read_flights
 from kohort.demo.handover import Handover, HandoverFailed
 from kohort.demo.lake import Spark, contents, delays
@@ -58,14 +59,18 @@ FAILURES = (DemoFailed, ServerFailed, HandoverFailed, IngestFailed, JavaMissing,
 """The exceptions that `run` raises for failures other than bugs of the demo."""
 
 
-def run(*, records: int = FLIGHTS, keep: bool = False) -> bool:
-    """Run the demo. Returns True if all its checks hold."""
+def run(*, records: int = FLIGHTS, keep: bool = False, console: bool = False) -> bool:
+    """Run the demo. Returns True if all its checks hold. With `console`: no story, but groups that live on until the
+    end is asked for, and the console."""
     flights_file()  # raises before anything starts
     directory = Path(tempfile.mkdtemp(prefix="kohort-demo-"))
     screen = Screen()
     try:
         with interrupts.careful(), ExitStack() as started:
             try:
+                if console:
+                    living.run(directory, records, screen)
+                    return True
                 return Story(directory, records, started, screen).tell(keep)
             except BaseException:
                 if keep:

@@ -32,7 +32,8 @@ HEARTBEAT_INTERVAL_MS = 1_000
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The parent's settings. `records_per_second` limits how fast this worker reads."""
+    """The parent's settings. `records_per_second` limits how fast this worker reads; `gives_up_in_s` is the time that
+    it needs to give partitions up. The consumer protocol has its session timeout from the server."""
 
     name: str
     bootstrap_servers: str
@@ -40,6 +41,8 @@ class Options(msgspec.Struct, frozen=True):
     topic: str
     records_per_second: float
     session_timeout_ms: int
+    protocol: str = "classic"
+    gives_up_in_s: float = 0.0
 
 
 class Worker:
@@ -49,15 +52,19 @@ class Worker:
         self._options = options
         self._stop = threading.Event()
         self._stopped = threading.Event()
+        session = {
+            "session.timeout.ms": options.session_timeout_ms,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        }
         self._consumer = Consumer(
             {
                 "bootstrap.servers": options.bootstrap_servers,
                 "group.id": options.group,
                 "client.id": options.name,
+                "group.protocol": options.protocol,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": options.session_timeout_ms,
-                "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+                **(session if options.protocol == "classic" else {}),
             }
         )
 
@@ -112,6 +119,7 @@ class Worker:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The last moment at which this worker may commit for these partitions."""
+        time.sleep(self._options.gives_up_in_s)
         self._commit()
         say("assigned", partitions=[])
 

@@ -1,4 +1,5 @@
-"""When the ends of logs were where: from that, an estimate of how old the first unread record is.
+"""When the ends of logs were where: from that, an estimate of how old the first unread record is. kohort tells the age
+itself, so this is for other brokers.
 
 The method is kafka-lag-exporter's: points of (time, end of the log) for each partition; the time of an offset lies on
 the line between the two points around it, or on the line through the first and the last point if it is before them. A

@@ -1,4 +1,4 @@
-"""One group, in four tabs: partitions with lag and owners, members, rebalances, settings.
+"""One group, in tabs: partitions with lag and owners, members, rebalances, ownership, what if, settings.
 
 The stories of rebalances come from the journal of kohort's coordinator. Other clusters have none, and the tab says so.
 """
@@ -23,16 +23,27 @@ from kohort.cli.groups.wording import Document, Names, as_document, partitions, 
 from kohort.client.admin.configs import ConfigSource
 from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.groups import GroupMember
+from kohort.console.lag_lines import wide
 from kohort.console.live import Cell, Live
+from kohort.console.pages import group_ownership, group_what_if
 from kohort.console.paging import Order, Page, ordered, page_of, wanted_order, wanted_page, wanted_search
-from kohort.console.reading.questions import GroupNow, PartitionRow, group_now, group_settings, partition_rows
+from kohort.console.reading.questions import STORIES, GroupNow, PartitionRow, group_now, group_settings, partition_rows
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.shared import Console, console_of, head_cells, key_of
-from kohort.console.words import Chip, about, count, outcome_chip, state_chip
+from kohort.console.words import Chip, age, count, outcome_chip, state_chip
 
-TABS = {"partitions": "Partitions", "members": "Members", "rebalances": "Rebalances", "settings": "Settings"}
-STORIES = 200
-"""The newest stories that the list of rebalances has."""
+TABS = {
+    "partitions": "Partitions",
+    "members": "Members",
+    "rebalances": "Rebalances",
+    "ownership": "Ownership",
+    "what_if": "What if",
+    "settings": "Settings",
+}
+OF_JOURNAL = ("rebalances", "what_if")
+"""Tabs that show stories. Ownership asks for them itself."""
+IN_STREAM = {"rebalances": 1, "what_if": STORIES}
+"""Stories that a stream asks for."""
 LONGEST_PARTITIONS = 200
 """Characters of a member's partitions in the list."""
 WORST = 5
@@ -69,10 +80,10 @@ class Rebalance:
 async def group(request: Request) -> Response:
     console, query = console_of(request), request.query_params
     group_id, tab = query.get("id", ""), wanted_tab(query)
-    now = await state_of(console, group_id, STORIES if tab == "rebalances" else 0)
+    now = await state_of(console, group_id, STORIES if tab in OF_JOURNAL else 0)
     listed = console.refresher.look().groups.get(group_id)
     if not now.exists and listed is None:
-        past = now if tab == "rebalances" else await state_of(console, group_id, STORIES)
+        past = now if tab in OF_JOURNAL else await state_of(console, group_id, STORIES)
         if not past.stories:
             raise HTTPException(404, f"group {group_id} does not exist")
     return console.page(
@@ -94,11 +105,13 @@ async def live(request: Request) -> Response:
     group_id, tab = query.get("id", ""), wanted_tab(query)
 
     async def read() -> Live:
-        now = await state_of(console, group_id, 1 if tab == "rebalances" else 0)
+        now = await state_of(console, group_id, IN_STREAM.get(tab, 0))
         snapshot = console.refresher.look()
-        values = await VIEWS[tab](console, now, snapshot.groups.get(group_id), query)
+        view = facts_only if tab == "ownership" else VIEWS[tab]  # its picture stands still
+        values = await view(console, now, snapshot.groups.get(group_id), query)
         region = console.render("awaited.html", **awaited(now))
-        return Live({"": {**head_cells(snapshot), **values["facts"]}, **values.get("cells", {})}, {"awaited": region})
+        regions = {"awaited": region, **values.get("regions", {})}
+        return Live({"": {**head_cells(snapshot), **values["facts"]}, **values.get("cells", {})}, regions)
 
     return await console.streams.response(request, read)
 
@@ -114,15 +127,17 @@ def wanted_tab(query: QueryParams) -> str:
     return tab if tab in TABS else "partitions"
 
 
-def facts(now: GroupNow, listed: GroupRow | None, lag: int | None) -> dict[str, Cell]:
-    """The cells in the head of the page. The age of the lag is that of the list of groups."""
+def facts(now: GroupNow, listed: GroupRow | None, lag: int | None, time_lag: str | None = None) -> dict[str, Cell]:
+    """The cells in the head of the page. By default the lag in time is that of the list of groups."""
+    if time_lag is None:
+        time_lag = age(listed.age_ms, told=listed.age_told) if listed else age(None, told=False)
     group = now.group
     return {
         "state": state_chip(group.state),
         "members": count(len(group.members)),
         "assignor": plain(group.protocol),
         "lag": count(lag),
-        "time": about(listed.age_ms if listed else None),
+        "time": time_lag,
         "generation": count((now.status or {}).get("generation")),
     }
 
@@ -153,8 +168,11 @@ async def partitions_tab(
         wanted_page(query),
     )
     names = Names(map(as_document, now.group.members))
+    time_lag = age(worst_ms(rows), told=True) if any(row.told for row in rows) else None
+    course = console.render("course.html", course=wide(console.refresher.trends.of(now.group.group_id)))
     return {
-        "facts": facts(now, listed, sum(lags) if lags else None),
+        "facts": facts(now, listed, sum(lags) if lags else None, time_lag),
+        "regions": {"course": course},
         "page": page,
         "order": order,
         "cells": {partition_key(row): partition_cells(row, names, console.refresher.times) for row in page.rows},
@@ -163,20 +181,26 @@ async def partitions_tab(
     }
 
 
+def worst_ms(rows: Sequence[PartitionRow]) -> int | None:
+    """None also if all that is known is that some partitions have no lag."""
+    known = max((row.age_ms for row in rows if row.age_ms is not None), default=None)
+    return None if not known and any(row.lag and row.age_ms is None for row in rows) else known
+
+
 def partition_key(row: PartitionRow) -> str:
     return f"{key_of(row.topic)}/{row.partition}"
 
 
 def partition_cells(row: PartitionRow, names: Names, times: EndTimes) -> dict[str, Cell]:
     owner = names.with_host(as_document(row.owner)) if row.owner else row.reader
-    age = None
-    if row.committed is not None and row.end is not None:
-        age = times.age_ms((row.topic, row.partition), row.committed, row.end, int(time.time() * 1000))
+    age_ms = row.age_ms
+    if not row.told and row.committed is not None and row.end is not None:
+        age_ms = times.age_ms((row.topic, row.partition), row.committed, row.end, int(time.time() * 1000))
     return {
         "committed": count(row.committed),
         "end": count(row.end),
         "lag": count(row.lag),
-        "time": about(age),
+        "time": age(age_ms, told=row.told),
         "owner": plain(owner),
     }
 
@@ -249,6 +273,20 @@ async def settings_tab(console: Console, now: GroupNow, listed: GroupRow | None,
     return {"facts": facts(now, listed, listed.lag if listed else None), "settings": settings, "sources": SOURCES}
 
 
+async def facts_only(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
+    return {"facts": facts(now, listed, listed.lag if listed else None)}
+
+
+async def ownership_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
+    shown = await group_ownership.values(console, now.group.group_id, query)
+    return {"facts": facts(now, listed, listed.lag if listed else None), **shown}
+
+
+async def what_if_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
+    shown = await group_what_if.values(console, now, now.stories)
+    return {"facts": facts(now, listed, listed.lag if listed else None), **shown}
+
+
 SOURCES = {
     ConfigSource.GROUP_CONFIG: "this group",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -260,6 +298,8 @@ VIEWS = {
     "partitions": partitions_tab,
     "members": members_tab,
     "rebalances": rebalances_tab,
+    "ownership": ownership_tab,
+    "what_if": what_if_tab,
     "settings": settings_tab,
 }
 ROUTES = {"/group": group, "/live/group": live}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kohort.cli.groups.wording import plain
+from kohort.console.lag_lines import small
 from kohort.console.live import Cell, Live
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page, wanted_search
 from kohort.console.reading.snapshot import GroupRow, Snapshot
+from kohort.console.reading.trends import Trends
 from kohort.console.shared import console_of, head_cells, key_of
-from kohort.console.words import STATES, about, count, state_chip
+from kohort.console.words import STATES, age, count, state_chip
 
 COLUMNS: dict[str, Callable[[GroupRow], Any]] = {
     "group": lambda row: row.group_id,
@@ -40,11 +42,13 @@ async def groups(request: Request) -> Response:
         title="Groups",
         page=shown,
         cells={row.group_id: cells(row) for row in shown.rows},
+        courses=courses(console.refresher.trends, (row.group_id for row in shown.rows)),
         head=summary(snapshot),
         order=wanted_order(query, COLUMNS, DEFAULT),
         search=wanted_search(query),
         state=query.get("state", ""),
         states=[(state, state_chip(state).label, states[state]) for state in sorted(states, key=_place)],
+        course_of=course_of,
         live="/live/groups",
     )
 
@@ -53,10 +57,16 @@ async def live(request: Request) -> Response:
     console, query = console_of(request), request.query_params
     shown = [row.group_id for row in page_of(found(console.refresher.look(), query), wanted_page(query)).rows]
 
+    drawn = -1
+    regions: dict[str, str] = {}
+
     async def read() -> Live:
-        snapshot = console.refresher.look()
+        nonlocal drawn, regions
+        snapshot, trends = console.refresher.look(), console.refresher.trends
         rows = {key_of(name): cells(snapshot.groups[name]) for name in shown if name in snapshot.groups}
-        return Live({"": {**head_cells(snapshot), **summary(snapshot)}, **rows})
+        if drawn != trends.number:
+            drawn, regions = trends.number, courses(trends, shown)
+        return Live({"": {**head_cells(snapshot), **summary(snapshot)}, **rows}, regions)
 
     return await console.streams.response(request, read)
 
@@ -78,8 +88,17 @@ def cells(row: GroupRow) -> dict[str, Cell]:
         "protocol": plain(" · ".join(part for part in (row.type, row.protocol) if part) or row.protocol_type),
         "partitions": count(row.partitions),
         "lag": count(row.lag),
-        "time": about(row.age_ms),
+        "time": age(row.age_ms, told=row.age_told),
     }
+
+
+def courses(trends: Trends, shown: Iterable[str]) -> dict[str, str]:
+    """The course of each group's lag, by the name of its region."""
+    return {course_of(group_id): small(trends.of(group_id)) for group_id in shown}
+
+
+def course_of(group_id: str) -> str:
+    return f"course/{key_of(group_id)}"
 
 
 def summary(snapshot: Snapshot) -> dict[str, Cell]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.groups import Committed, ListedGroup
+from kohort.client.admin.lag import GroupLag
 from kohort.client.admin.survey import Surveyor
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import TopicPartition
@@ -67,18 +68,24 @@ def read_batch(surveyor: Surveyor, times: EndTimes, rows: Sequence[GroupRow]) ->
             continue
         state, members = one.group.state, len(one.group.members)
         described = replace(row, state=state, protocol=one.group.protocol, members=members, problem="")
-        ages = [
-            times.age_ms(place, offset.offset, survey.ends[place], survey.at_ms)
-            for place, offset in one.committed.items()
-            if place in survey.ends
-        ]
-        age_ms = max((age for age in ages if age is not None), default=None)
-        found.append(replace(with_lags(described, one.committed, survey.ends), age_ms=age_ms))
+        if one.lags is None:
+            ends = survey.ends
+            ages = (
+                times.age_ms(place, offset.offset, ends[place], survey.at_ms)
+                for place, offset in one.committed.items()
+                if place in ends
+            )
+            age_ms = max((age for age in ages if age is not None), default=None)
+        else:
+            ends = {place: lag.end for place, lag in one.lags.items() if lag.end is not None}
+            age_ms = GroupLag(one.lags, one.as_of_ms).worst_ms
+        counted = with_lags(described, one.committed, ends)
+        found.append(replace(counted, age_ms=age_ms, age_told=one.lags is not None))
     return found
 
 
 def unread(row: GroupRow, problem: str) -> GroupRow:
-    return replace(row, members=None, partitions=0, lag=None, age_ms=None, lags={}, problem=problem)
+    return replace(row, members=None, partitions=0, lag=None, age_ms=None, age_told=False, lags={}, problem=problem)
 
 
 def with_lags(

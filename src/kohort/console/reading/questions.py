@@ -10,12 +10,13 @@ from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.admin.explanations import NoJournal
 from kohort.client.admin.groups import DEAD, GroupDescription, GroupMember
-from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.wire.embedded import CONSUMER_PROTOCOL
 from kohort.wire.errors import ErrorCode
 
+STORIES = 200
+"""The newest stories that pages about a group's past have."""
 NO_SUCH_SETTINGS = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION))
 
 
@@ -46,6 +47,10 @@ class PartitionRow:
     owner: GroupMember | None
     reader: str = ""
     """Without an owner: who says in the offset's metadata that it reads the partition."""
+    age_ms: int | None = None
+    """How long the first uncommitted record has waited, if the coordinator tells it."""
+    told: bool = False
+    """Whether the coordinator tells ends and ages."""
 
     @property
     def lag(self) -> int | None:
@@ -63,22 +68,31 @@ def group_now(cluster: Cluster, group_id: str, stories: int) -> GroupNow:
 
 def partition_rows(cluster: Cluster, group: GroupDescription) -> list[PartitionRow]:
     """Each partition with a committed offset or an owner, in order."""
-    committed = cluster.committed(group.group_id) if group.protocol_type in ("", CONSUMER_PROTOCOL) else {}
     owners = {
         (topic, partition): member
         for member in group.members
         for topic, partitions in member.assigned.items()
         for partition in partitions
     }
-    places = sorted({*committed, *owners})
-    ends = Surveyor(cluster).offsets(places)
+    if group.protocol_type not in ("", CONSUMER_PROTOCOL):
+        return []
+    [found] = cluster.group_lags([group.group_id], also=owners).values()
     rows = []
-    for place in places:
-        offset, owner = committed.get(place), owners.get(place)
+    for (topic, partition), lag in found.partitions.items():
+        offset, owner = lag.committed, owners.get((topic, partition))
+        if offset is None and owner is None:
+            continue
         reader = None if owner is not None or offset is None else group_reader_of(offset.metadata)
         rows.append(
             PartitionRow(
-                *place, None if offset is None else offset.offset, ends.get(place), owner, str(reader) if reader else ""
+                topic,
+                partition,
+                None if offset is None else offset.offset,
+                lag.end,
+                owner,
+                str(reader) if reader else "",
+                lag.lag_ms,
+                found.as_of_ms is not None,
             )
         )
     return rows

@@ -19,6 +19,7 @@ from kohort.client.errors import KafkaError
 from kohort.client.metadata import NO_LEADER, Topic
 from kohort.console.reading.batches import batches_of, read_batch
 from kohort.console.reading.snapshot import GroupRow, NodeRow, Snapshot, TopicRow, Totals
+from kohort.console.reading.trends import Trends
 
 EVERY_S = 2.0
 REST = 3
@@ -34,6 +35,7 @@ class Refresher:
     def __init__(self, open_cluster: Callable[[], Cluster], *, every_s: float = EVERY_S) -> None:
         self.snapshot = Snapshot()
         self.times = EndTimes()
+        self.trends = Trends()
         self._open = open_cluster
         self._every_s = every_s
         self._stopped = threading.Event()
@@ -55,7 +57,7 @@ class Refresher:
 
     def _run(self) -> None:
         with self._open() as cluster:
-            surveyor = Surveyor(cluster)
+            surveyor = Surveyor(cluster, with_lag=True)
             while not self._stopped.is_set():
                 started = time.monotonic()
                 try:
@@ -76,7 +78,9 @@ class Refresher:
     def read(self, cluster: Cluster, surveyor: Surveyor) -> None:
         """Read everything once. A failure leaves the snapshot as it was and is named in it."""
         try:
-            self.snapshot = self._read(cluster, surveyor)
+            before, self.snapshot = self.snapshot, self._read(cluster, surveyor)
+            if self.snapshot.number > before.number and self.snapshot.taken_ms is not None:
+                self.trends.note(self.snapshot.taken_ms, self.snapshot.groups)
         except KafkaError as error:
             self.snapshot = replace(self.snapshot, failure=error.message)
 

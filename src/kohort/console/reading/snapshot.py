@@ -29,7 +29,9 @@ class GroupRow:
     lag: int | None = None
     """The sum over its topics; None if nothing is committed or no end is known."""
     age_ms: int | None = None
-    """The worst lag of a partition in time, estimated; 0 without lag."""
+    """The worst lag of a partition in time; 0 without lag."""
+    age_told: bool = False
+    """Whether the coordinator has told it; else it is estimated."""
     lags: Lags = field(default_factory=dict)
     problem: str = ""
     """Why members or offsets are unknown."""

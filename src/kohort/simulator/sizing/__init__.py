@@ -8,6 +8,7 @@ run              one run, from forming to the last change
 point            one point of a grid, checked
 grid             lists of values, and the points that they make
 patterns         deployments and failures, as scripts
+replay           the changes of a real group, as a script
 worker           what members of both protocols have in common
 classic_worker   a member of a classic group
 consumer_worker  a member of a consumer group

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -27,7 +27,7 @@ from kohort.simulator.sizing.board import Board, Tally
 from kohort.simulator.sizing.classic_worker import ClassicWorker
 from kohort.simulator.sizing.consumer_worker import ConsumerWorker
 from kohort.simulator.sizing.meter import Meter
-from kohort.simulator.sizing.patterns import SCRIPTS, Script, misfortunes
+from kohort.simulator.sizing.patterns import SCRIPTS, Script, Stage, misfortunes
 from kohort.simulator.sizing.point import CONSUMER, Point, normal
 from kohort.simulator.sizing.topics import Topics
 from kohort.simulator.sizing.worker import Worker
@@ -90,9 +90,9 @@ class Measures:
     """Real memory of the coordinator's durable state at the end, for the pattern `steady`; else 0."""
 
 
-def run(point: Point, seed: int = 0) -> Measures:
-    """Raises BadPoint, and DidNotForm."""
-    return _Run(normal(point), seed).measures()
+def run(point: Point, seed: int = 0, script: Callable[[Stage], Script] | None = None) -> Measures:
+    """`script` is played in place of the point's pattern. Raises BadPoint, and DidNotForm."""
+    return _Run(normal(point), seed, script).measures()
 
 
 class _Group:
@@ -161,8 +161,9 @@ class _Admin(Actor):
 
 
 class _Run:
-    def __init__(self, point: Point, seed: int) -> None:
+    def __init__(self, point: Point, seed: int, script: Callable[[Stage], Script] | None) -> None:
         self.point = point
+        self._script = script or SCRIPTS[point.pattern]
         self.world = World(seed)
         self.world.latency_ms = point.latency_ms
         self.meter = Meter()
@@ -228,7 +229,7 @@ class _Run:
         self._scripts += 1
         # Groups start at different times: they are independent.
         delay = group.random.randint(0, 5_000) if point.groups > 1 else 0
-        self.world.after(delay, self._on, self._until_end(SCRIPTS[point.pattern](group)))
+        self.world.after(delay, self._on, self._until_end(self._script(group)))
         for rate, strike in ((point.crashes_per_hour, Worker.kill), (point.restarts_per_hour, Worker.go)):
             if rate:
                 self._on(misfortunes(group, rate, strike))
