@@ -20,6 +20,7 @@ import pytest
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from kohort import compiled
 
@@ -68,6 +69,13 @@ class Groups(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Forget the groups that are done: all of a process's groups are counted after each test, thousands of them."""
+        work = self.assigned_work[node]
+        for scope in [scope for scope, tests in work.items() if all(tests.values())]:
+            del work[scope]
+        super()._reschedule(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups | None:
