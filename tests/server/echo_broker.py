@@ -17,6 +17,7 @@ import random as random_module
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,7 @@ BAD = "it said bad"
 PIECE = 70_000
 
 
+@lru_cache(maxsize=8)
 def fetched(size: int) -> bytes:
     """The answer to a Fetch, with this many bytes and no repeated part."""
     return b"".join(b"%08d" % n for n in range(size // 8 + 1))[:size]

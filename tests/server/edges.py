@@ -39,12 +39,13 @@ class Wire(socket.socket):
         return self._exactly(length)
 
     def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            chunk = self.recv(min(size - len(data), 1 << 20))
-            if not chunk:
-                raise EOFError(f"closed after {len(data)} of {size} bytes")
-            data += chunk
+        data = bytearray(size)
+        rest = memoryview(data)
+        while rest:
+            count = self.recv_into(rest)
+            if not count:
+                raise EOFError(f"closed after {size - len(rest)} of {size} bytes")
+            rest = rest[count:]
         return bytes(data)
 
     @property
