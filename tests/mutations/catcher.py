@@ -37,13 +37,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import planted_code
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
-class Forks:
+class FirstExamples:
+    """A plugin of pytest: of tests with Hypothesis, an example that fails is enough; none is made smaller."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+        hypothesis.settings.register_profile("first", hypothesis.settings.get_profile("kohort"), phases=phases)
+        hypothesis.settings.load_profile("first")
+
+
+class Forks(FirstExamples):
     """A plugin of pytest: serves tasks instead of running the tests."""
 
     def __init__(self, answers: int) -> None:
@@ -148,7 +159,7 @@ def seen_by_scenario(name: str) -> str | None:
 def seen_by_reloaded_test(name: str) -> str | None:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = pytest.main(["-q", "-x", "--no-header", *QUIETLY, str(ROOT / name)])
+        code = pytest.main(["-q", "-x", "--no-header", *QUIETLY, str(ROOT / name)], plugins=[FirstExamples()])
     if code == pytest.ExitCode.OK:
         return None
     if code != pytest.ExitCode.TESTS_FAILED:
