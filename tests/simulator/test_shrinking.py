@@ -25,8 +25,8 @@ from kohort.simulator.simulate import run
 from kohort.simulator.plan import plan_of
 from kohort.simulator.shrink import shrink
 from kohort.simulator.simulate import run_plan
-for seed in range(1_000):
-    if not {*sys.argv[2:]} <= {actor.kind for actor in plan_of(seed).cast}:
+for seed in range(int(sys.argv[2]), 1_000):
+    if not {*sys.argv[3:]} <= {actor.kind for actor in plan_of(seed).cast}:
         continue
     found = run(seed)
     if found.violation is not None:
@@ -43,23 +43,31 @@ for seed in range(1_000):
         break
 """
 
-SEEN_AS = {
+SEEN_AS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
     "a generation is used again after the deletion of its group": (
         ("generations only rise", "a generation begins when a join completes"),
         ("member", "admin"),
+        0,
     ),
     "a commit of an older generation is accepted": (
         ("old generations are refused", "only members commit"),
         ("member", "liar"),
+        0,
     ),
-    "a duplicated heartbeat is fenced": (("a client that behaves is understood",), ("consumer",)),
-    "the former process of a static member is not fenced": (("a fenced member gets the fencing error",), ("member",)),
+    "a duplicated heartbeat is fenced": (("a client that behaves is understood",), ("consumer",), 1),
+    "the former process of a static member is not fenced": (
+        ("a fenced member gets the fencing error",),
+        ("member",),
+        29,
+    ),
     "a turn's records are written with those of the next turn, after its answers have left": (
         ("no reply before durability",),
         (),
+        0,
     ),
 }
-"""The bug, by its name in tests/mutations, the promises that it may break, and the actors that it needs."""
+"""The bug, by its name in tests/mutations, the promises that it may break, the actors that it needs, and the seed with
+which the search begins."""
 LONG = (
     "a generation is used again after the deletion of its group",
     "a commit of an older generation is accepted",
@@ -72,9 +80,9 @@ LONG = (
     "what", [pytest.param(what, marks=pytest.mark.long if what in LONG else ()) for what in SEEN_AS]
 )
 def test_a_planted_bug_is_seen_and_the_run_made_smaller(what: str) -> None:
-    checks, kinds = SEEN_AS[what]
+    checks, kinds, first = SEEN_AS[what]
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(ROOT / "tests" / "mutations"), *kinds],
+        [sys.executable, "-c", PROGRAM, str(ROOT / "tests" / "mutations"), str(first), *kinds],
         input=json.dumps(test_mutations.ALL[what].changes),
         capture_output=True,
         text=True,

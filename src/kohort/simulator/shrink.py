@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import islice
 
 from kohort.simulator.plan import Plan
 from kohort.simulator.simulate import run_plan
@@ -21,15 +22,14 @@ def shrink(plan: Plan, check: str) -> Plan:
     tries = TRIES
     found = True
     while found and tries > 0:
-        found = False
-        for candidate in _smaller(plan):
+        found, at = False, 0
+        while tries > 0 and (candidate := next(islice(_smaller(plan), at, None), None)) is not None:
             tries -= 1
             violation = run_plan(candidate).violation
             if violation is not None and violation.check == check:
-                plan, found = candidate, True
-                break
-            if tries <= 0:
-                break
+                plan, found = candidate, True  # `at` is now this change again, or the next one
+            else:
+                at += 1
     return plan
 
 
