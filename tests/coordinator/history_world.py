@@ -122,7 +122,7 @@ class ReplayedLog:
         undecided = [found for records in self.open.values() for found in records.values()]
         compacted = sorted((*self.compacted.values(), *undecided), key=lambda found: found[0])
         living = [(at, record) for at, record in compacted if record.value is not None or at >= stable]
-        for records in (compacted, living):
+        for records in (compacted, living) if len(living) < len(compacted) else (compacted,):
             replayed = HardState()
             for _, record in records:
                 replayed.apply(record)

@@ -61,6 +61,7 @@ from kohort.wire.schemas.offset_commit import (
 from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 
 SESSION_MS = 6000
+STEP_SECONDS = 5
 CONFIG = Config(
     group_consumer_max_size=4,
     group_consumer_session_timeout_ms=SESSION_MS,
@@ -174,6 +175,8 @@ class World(HistoryWorld):
     config = CONFIG
     sweeps = 2
     share_seconds = 30
+    is_patient = False
+    """Whether clients that share run to the end of that time, and not only until each has its part."""
 
     def __init__(self) -> None:
         self.names = TopicNames()
@@ -380,13 +383,29 @@ class World(HistoryWorld):
             self.end_turn()
 
     def share(self, names: tuple[str, ...]) -> None:
-        """From now on only these clients send requests and nothing fails: each gets its part in bounded time."""
+        """From now on only these clients send requests and nothing fails: each gets its part in bounded time, and some
+        seconds later has it still."""
         self.end_turn()
         for member in self.clients.values():
             if member.name not in names or member.group != "g":
                 self.running.discard((member.group, member.name))
-        self.cooperate("g", names, self.share_seconds)
         members = [self.clients["g", name] for name in names]
+        before = shared = False
+        for _ in range(0, self.share_seconds, STEP_SECONDS):
+            self.cooperate("g", names, STEP_SECONDS)
+            before, shared = shared, self.is_shared(members)
+            if before and shared and not self.is_patient:
+                break
+        self.check_parts(members)
+
+    def is_shared(self, members: list[Any]) -> bool:
+        try:
+            self.check_parts(members)
+        except AssertionError:
+            return False
+        return True
+
+    def check_parts(self, members: list[Any]) -> None:
         self.check_shared(members)
         used = [partition for member in members for partition in member.uses if partition[0] in self.catalog.by_id]
         assert len(used) == len(set(used))

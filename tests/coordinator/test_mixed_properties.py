@@ -155,5 +155,6 @@ def test_the_remaining_clients_share_all_partitions(actions: list[tuple[Any, ...
 def test_long_histories(actions: list[tuple[Any, ...]], names: tuple[str, ...]) -> None:
     for ending in (World.silence, lambda world: world.share(names)):
         world = MixedWorld()
+        world.is_patient = True
         play(world, actions)
         ending(world)
