@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,6 +114,7 @@ def is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
+@cache
 def proofs() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row, where in [*of_scenarios(), *of_sequences(), *of_tests()]:
