@@ -421,7 +421,7 @@ def wire() -> Wire:
     for first in range(0, MANY, 500):
         names = NAMES[first : first + 500]
         topics = tuple(CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names)
-        client.ask(CreateTopicsRequest(topics=topics), 7)
+        client.ask(CreateTopicsRequest(topics=topics), 4)  # later answers have all settings of each topic
     client.ask(commit_request(1), 7)
     client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=("x",)), 4)
     init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
