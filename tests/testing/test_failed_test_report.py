@@ -8,6 +8,8 @@ from kohort.testing import rebalance_report
 
 pytest_plugins = ["pytester"]
 
+QUICK = ("-p", "no:hypothesispytest", "-p", "no:xdist", "-p", "no:xdist.looponfail", "-p", "no:anyio")
+"""Without plugins that take as long as pytest itself."""
 SECTION = "kohort: rebalances of the groups on"
 TESTS = """
 import pytest
@@ -39,7 +41,7 @@ def failing(kohort_server):
 
 def run(pytester: pytest.Pytester, body: str, **outcomes: int) -> str:
     pytester.makepyfile(TESTS + body)
-    result = pytester.runpytest_subprocess("-q", timeout=60)
+    result = pytester.runpytest_subprocess("-q", *QUICK, timeout=60)
     result.assert_outcomes(**outcomes)
     return str(result.stdout)
 

@@ -13,7 +13,9 @@ from page_programs import programs
 
 from kohort.testing import KohortServer
 
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+QUICK = ("-p", "no:hypothesispytest", "-p", "no:xdist", "-p", "no:xdist.looponfail", "-p", "no:anyio")
+"""Without plugins that take as long as pytest itself."""
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *QUICK]
 
 
 def run(directory: Path, command: list[str]) -> str:
