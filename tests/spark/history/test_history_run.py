@@ -108,7 +108,9 @@ def test_a_second_live_run_continues_the_first(
     second: Result = run("-b", server.bootstrap_servers, "--to", output, "--engine", engine)
     assert second.exit_code == 0, second.output
     assert "3 groups, 0 in trouble" in second.stdout
-    assert "workers was reset to 0 from outside: by tool on 127.0.0.1; 30 records" in second.stdout, "the journal knows by whom"
+    assert "workers was reset to 0 from outside: by tool on 127.0.0.1; 30 records" in second.stdout, (
+        "the journal knows by whom"
+    )
     assert "seen: " in second.stdout
     assert [(row["group"], row["offset"]) for row in rows(output, "commits")] == [
         ("plain", 10),

@@ -141,8 +141,8 @@ def _spark(progress: Callable[[str], None]) -> Any:
         return spark_session("kohort pipeline history")
     except ModuleNotFoundError as error:
         fail(
-            f"Spark makes this history, and {error.name} is missing: pip install 'kohort[spark]'; or --engine local, "
-            "which holds the log in memory"
+            f"Spark makes this history, and {(error.name or '').partition('.')[0]} is missing: pip install "
+            "'kohort[spark]'; or --engine local, which holds the log in memory"
         )
 
 

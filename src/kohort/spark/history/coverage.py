@@ -117,12 +117,13 @@ class Coverage:
             which = "any partition" if self.lag_unknown == self.partitions else f"{self.lag_unknown:,} of "
             which += "" if self.lag_unknown == self.partitions else f"{self.partitions:,} partitions"
             found.append(f"Lag is not known for {which}: groups that fall behind there are not found.")
-        found.append(
-            f"kohort's journal: not read ({self.no_journal})."
-            if self.no_journal
-            else f"kohort's journal: {self.stories:,} {'story' if self.stories == 1 else 'stories'}"
-            + (f" since {stamp(self.stories_since_ms)}." if self.stories else ".")
-        )
+        stories = f"{self.stories:,} {'story' if self.stories == 1 else 'stories'}"
+        stories += f" since {stamp(self.stories_since_ms)}" if self.stories else ""
+        if self.no_journal:
+            kept = f"; {stories} are known from earlier runs" if self.stories else ""
+            found.append(f"kohort's journal: not read ({self.no_journal}){kept}.")
+        else:
+            found.append(f"kohort's journal: {stories}.")
         return found
 
 

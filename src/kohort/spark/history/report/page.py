@@ -94,7 +94,7 @@ def _overview(page: Page, summary: HistorySummary, groups: pa.Table) -> None:
         return
     shown = summary.findings[:MOST_FINDINGS]
     lines = [
-        Fact(one.severity, one.headline, f"{one.details}{_clock(one.since, one.until)}", SECTIONS.get(one.kind, ""))
+        Fact(one.severity, one.headline, f"{one.details}{_clock(one.since, one.until)}", _section_of(one.kind, summary))
         for one in shown
     ]
     if len(summary.findings) > len(shown):
@@ -106,6 +106,12 @@ def _overview(page: Page, summary: HistorySummary, groups: pa.Table) -> None:
     page.findings(lines)
     if summary.coverage is not None:
         page.notice("What this report could see", summary.coverage.lines)
+
+
+def _section_of(kind: str, summary: HistorySummary) -> str:
+    """The journal knows of resets that compaction has hidden from the log."""
+    section = SECTIONS.get(kind, "")
+    return JOURNAL if section == REWINDS and not summary.rows["rewinds"] else section
 
 
 def _in_trouble(summary: HistorySummary) -> Number:
@@ -230,13 +236,13 @@ class _Body:
                     "since": lambda storm: _stamp(storm["since"]),
                     "lasted": lambda storm: duration((storm["until"] - storm["since"]).total_seconds() * 1000),
                     "rebalances": itemgetter("rebalances"),
-                    "partitions moved": itemgetter("moved"),
+                    "moved": itemgetter("moved"),
                     "longest pause": lambda storm: (
                         duration(storm["longest_pause_ms"]) if storm["longest_pause_ms"] else None
                     ),
-                    "members that joined": itemgetter("newcomers"),
+                    "joined": itemgetter("newcomers"),
                     "clients": itemgetter("clients"),
-                    "again and again": lambda storm: (
+                    "came back": lambda storm: (
                         Annotated(storm["looping"], f"{storm['loops']} times") if storm["looping"] else None
                     ),
                 },
@@ -361,7 +367,7 @@ def _stories(page: Page, store: Store) -> None:
             "took": lambda story: duration(story["took_ms"]) if story["took_ms"] is not None else None,
             "partitions moved": itemgetter("moved"),
         },
-        f"The last {MOST_STORIES} of {stories.num_rows:,}." if stories.num_rows > MOST_STORIES else "",
+        f"The last {MOST_STORIES} of {stories.num_rows:,} stories" if stories.num_rows > MOST_STORIES else "Stories",
         folded=True,
     )
 
@@ -381,7 +387,7 @@ def _records(page: Page, store: Store, summary: HistorySummary) -> None:
             "from": lambda row: _stamp(row["since"]),
             "none missing since": lambda row: _stamp(row["whole_since"]),
         },
-        _truncated(len(covered)),
+        _truncated(len(covered)) or "Partitions of the log",
         folded=True,
     )
     counted = _table(store, "records").group_by(["kind", "record", "version", "status"]).aggregate([("records", "sum")])

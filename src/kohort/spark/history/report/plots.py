@@ -145,8 +145,8 @@ def rebalances(
             at = np.where(settled >= 0, settled, started)
             moved = dense(mine.column("moved"), 0)
             axes.scatter(
-                _days(at), np.full(len(at), row), s=10 + 40 * np.sqrt(moved / max(moved.max(initial=0), 1)),
-                color=styles[group].colour, alpha=0.75, linewidth=0,
+                _days(at), np.full(len(at), row), s=22 + 40 * np.sqrt(moved / max(moved.max(initial=0), 1)),
+                color=styles[group].colour, alpha=0.9, linewidth=0,
             )  # fmt: skip
         axes.set_yticks(list(rows.values()), [_cut(group, LONGEST_NAME if width > 6 else 14) for group in rows])
         axes.set_ylim(-0.7, len(shown) - 0.3)

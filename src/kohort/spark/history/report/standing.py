@@ -43,10 +43,10 @@ class _Course:
     end: Numbers
     moved: int
     """When an offset last changed."""
-    commits: int
-    """How often its offsets have moved forward; the commits of an instant count once."""
+    intervals: int
+    """How many intervals there are between commits that moved an offset forward, in all places."""
     usual_ms: int
-    """The usual interval between them; NOTHING if there are too few."""
+    """The usual one; NOTHING if there is none."""
 
     @property
     def now(self) -> int:
@@ -70,7 +70,7 @@ class _Course:
 
     def quiet_ms(self, limits: Limits) -> int:
         """After this time without a commit the group is stuck."""
-        least = limits.stuck_ms if self.commits >= LEAST_INTERVALS else limits.standstill_ms
+        least = limits.stuck_ms if self.intervals >= LEAST_INTERVALS else limits.standstill_ms
         return max(least, USUAL_INTERVALS * self.usual_ms)
 
 
@@ -101,23 +101,29 @@ def _course(lags: Lags, commits: Commits, ones: list[int]) -> _Course:
     known = (lags.lag[ones] >= 0).all(axis=0)
     rows = np.concatenate([np.arange(commits.first[one], commits.first[one + 1]) for one in ones])
     step, at = commits.step[rows], commits.at[rows]
-    forward = np.unique(at[step == FORWARD])
     moves = at[(step != SAME) & (step != DELETED)]
+    forward = step == FORWARD
+    gaps = np.diff(at[forward])[np.diff(commits.place[rows[forward]]) == 0]
     return _Course(
         lags.times[known],
         lags.lag[ones][:, known].sum(axis=0),
         lags.ends[ones][:, known].sum(axis=0),
         int(moves.max()) if len(moves) else int(at.max()),
-        len(forward),
-        int(np.median(np.diff(forward))) if len(forward) > 1 else NOTHING,
+        len(gaps),
+        int(np.median(gaps)) if len(gaps) else NOTHING,
     )
 
 
 def _gone(commits: Commits, ones: list[int], state: GroupState | None, limits: Limits) -> int:
-    """Since when the group has no members, and nobody reads for it; NOTHING otherwise."""
+    """Since when the group has no members, and no other process reads for it; NOTHING otherwise."""
     gone = state.deserted_since if state is not None else NOTHING
-    if gone != NOTHING and int(commits.at[commits.last()[ones]].max()) > gone + limits.zombie_grace_ms:
-        return NOTHING  # a process that is not a member reads for it
+    if gone == NOTHING:
+        return NOTHING
+    for one in ones:
+        mine = slice(int(commits.first[one]), int(commits.first[one + 1]))
+        later = (commits.at[mine] > gone + limits.zombie_grace_ms) & (commits.step[mine] == FORWARD)
+        if later.sum() >= limits.zombie_commits:
+            return NOTHING
     return gone
 
 
@@ -135,7 +141,7 @@ def _stuck(group: str, course: _Course, state: GroupState | None, now: int, limi
     quiet, grown = now - course.moved, course.grown_since(course.moved)
     if quiet < course.quiet_ms(limits) or grown <= 0:
         return None
-    usual = f", where it used to take {duration(course.usual_ms)}" if course.commits >= LEAST_INTERVALS else ""
+    usual = f", where it used to take {duration(course.usual_ms)}" if course.intervals >= LEAST_INTERVALS else ""
     details = f"no offset has moved for {duration(quiet)}{usual}"
     details += f"; lag {count(course.now, 'record')}, {grown:,} more since"
     if state is None or not state.members:
