@@ -113,30 +113,31 @@ def _advice(report: Page, advice: Advice) -> None:
 
 
 def _recommendation(report: Page, costs: Sequence[Cost]) -> None:
-    """For each pattern the way that pauses least, of the largest groups."""
-    facts = []
+    """The way that pauses least, all in all and for each pattern, of the largest groups."""
+    found = {pattern: _largest(pattern, costs) for pattern in PATTERNS}
+    compared = {name: ways for name, ways in found.items() if len(ways) > 1 and max(way.paused_s for way in ways) > 0}
+    if not compared:
+        return
     totals: dict[str, list[float]] = {}
-    compared = [
-        pattern
-        for pattern in PATTERNS
-        if len(ways := _largest(pattern, costs)) > 1 and max(cost.paused_s for cost in ways) > 0
-    ]
-    for pattern in compared:
-        ways = sorted(_largest(pattern, costs), key=lambda cost: (cost.paused_s, cost.requests))
+    for ways in compared.values():
         for cost in ways:
             totals.setdefault(_way(cost), []).append(cost.paused_s)
-        best, last = ways[0], ways[-1]
+    everywhere = {way: sum(each) for way, each in totals.items() if len(each) == len(compared)}
+    least = min(everywhere, key=lambda way: everywhere[way], default="")
+    facts = []
+    for pattern, ways in compared.items():
+        ways = sorted(ways, key=lambda cost: (cost.paused_s, cost.requests))
+        alike = [cost for cost in ways if cost.paused_s <= ALIKE * ways[0].paused_s]
+        best, last = next((cost for cost in alike if _way(cost) == least), ways[0]), ways[-1]
         details = f"{best.paused_s:,.1f} partition-seconds of pause, the worst partition {best.longest_pause_s:.1f} s"
         details += f"; as {_way(last)} it is {last.paused_s:,.1f}"
         facts.append(Fact("good", f"{pattern}: run it as {_way(best)}", details, "Paused"))
-    everywhere = {way: sum(each) for way, each in totals.items() if len(each) == len(compared)}
-    if not facts:
-        return
     report.section("What to do", "The way to run the group that pauses least, for the largest simulated groups.")
-    if len(compared) > 1 and everywhere:
-        way = min(everywhere, key=lambda name: everywhere[name])
-        details = f"{everywhere[way]:,.1f} partition-seconds of pause in {_listed(compared)} together, the least of all"
-        facts.insert(0, Fact("good", f"All in all, run it as {way}", details))
+    if len(compared) > 1 and least:
+        details = (
+            f"{everywhere[least]:,.1f} partition-seconds of pause in {_listed(compared)} together, the least of all"
+        )
+        facts.insert(0, Fact("good", f"All in all, run it as {least}", details))
     report.findings(facts)
 
 
