@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 
 from kohort.client.errors import KafkaError
 from kohort.spark.arrow.decoder import DECODER_VARIABLE
+from kohort.spark.history.decoding.compilation import plain_kernels
 from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.decoding.record_files import RecordFiles
 from kohort.spark.history.store import HistoryFailed, Store, TooLarge
@@ -27,7 +29,7 @@ from kohort.spark.source.read import Range, read_range
 
 MOST_RECORDS = 1_000_000
 """Of a larger log Spark makes the history, if nobody chooses."""
-CONNECTIONS = 8
+CONNECTIONS = 4
 NOTE = "records/files/notes/log.json"
 
 
@@ -46,7 +48,7 @@ class LocalEngine:
         note = store / NOTE
         done = {int(index): end for index, end in json.loads(note.read_text()).items()} if note.exists() else {}
         wanted = _ranges(options, done)
-        with _without_compiling(), ThreadPoolExecutor(CONNECTIONS) as pool:
+        with _quick_decoders(), ThreadPoolExecutor(CONNECTIONS) as pool:
             try:
                 list(pool.map(partial(_read, store, options, _Count(self._most)), wanted))
             except DataLoss as error:
@@ -55,7 +57,7 @@ class LocalEngine:
 
     def run(self, work: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
         """Call `do` with each piece of work; returns the results in order."""
-        with _without_compiling():
+        with _quick_decoders():
             return [do(one) for one in work]
 
 
@@ -100,13 +102,15 @@ def _read(store: Store, options: Options, count: _Count, wanted: Range) -> None:
 
 
 @contextmanager
-def _without_compiling() -> Iterator[None]:
-    """numba pays for itself in long-lived workers: compiling takes half a minute on a new machine."""
-    if DECODER_VARIABLE in os.environ:
-        yield
-        return
-    os.environ[DECODER_VARIABLE] = "python"
-    try:
-        yield
-    finally:
-        del os.environ[DECODER_VARIABLE]
+def _quick_decoders() -> Iterator[None]:
+    """numba reads record batches, if it is installed. It does not read the records of groups: these are few, and to
+    compile that takes half a minute on a new machine."""
+    without = DECODER_VARIABLE not in os.environ and find_spec("numba") is None
+    with plain_kernels():
+        if without:
+            os.environ[DECODER_VARIABLE] = "python"  # no warning
+        try:
+            yield
+        finally:
+            if without:
+                del os.environ[DECODER_VARIABLE]
