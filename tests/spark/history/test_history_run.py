@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer
+from micro_batches import until
 from offsets_log import MINUTE, START, Log
 from typer.testing import CliRunner, Result
 
@@ -23,6 +24,7 @@ from kohort.cli.pipelines import history as history_command
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Topic
+from kohort.client.records import records
 from kohort.spark.history import history
 from kohort.spark.history.analysis import TABLES
 from kohort.spark.history.cluster import OFFSETS_TOPIC
@@ -30,7 +32,7 @@ from kohort.spark.history.decoding import dumps
 from kohort.spark.history.decoding.dumps import DumpError, find_dumps, import_dump
 from kohort.spark.history.extent import extent_of
 from kohort.spark.history.store import HistoryFailed, Store, TooLarge, by_partition, read_records
-from kohort.testing import KohortServer
+from kohort.testing import KohortServer, ManualClock
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 
@@ -127,6 +129,36 @@ def test_a_second_live_run_continues_the_first(
     # Another engine takes the directory over, and counts no record twice.
     third: Result = run("-b", server.bootstrap_servers, "--to", output, "--engine", "local", "-o", "json")
     assert json.loads(third.stdout)["rows"]["commits"] == 3
+
+
+def test_a_compacted_log_of_kohort_gives_no_all_clear(run: Any, tmp_path: Path) -> None:
+    """Commits, and a reset among them, vanish from the log within minutes."""
+    clock = ManualClock(ticking=True)
+    with (
+        KohortServer(offsets_topic_num_partitions=1, clock=clock) as server,
+        Cluster(server.bootstrap_servers) as cluster,
+    ):
+        cluster.create_topic("t", 1)
+        cluster.produce("t", 0, [NewRecord(None, b"v", 0)] * 100)
+        for offset in (*range(60), 0, *range(60)):
+            cluster.commit("plain", {("t", 0): Committed(offset)})
+        place = (OFFSETS_TOPIC, 0)
+        written = cluster.offsets([place], "latest")[place]
+
+        def left() -> int:
+            return sum(len(list(records(one, 0))) for one in cluster.fetch({place: 0}, partition_max_bytes=2**20))
+
+        assert left() == written == 121
+        clock.advance(10 * MINUTE)
+        until(lambda: left() < 10)
+        found: Result = run("-b", server.bootstrap_servers, "--to", tmp_path)
+        assert found.exit_code == 0, found.output
+    assert "1 group, none seen in trouble" in found.stdout
+    assert re.search(r"1\d\d earlier records are not in the log any more", found.stdout), found.stdout
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "1 group without a finding in what could be seen" in page
+    assert "This is no all-clear" in page
+    assert "fine</span>" not in page
 
 
 @pytest.fixture(scope="module")
