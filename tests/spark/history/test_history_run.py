@@ -19,7 +19,7 @@ from micro_batches import until
 from offsets_log import MINUTE, START, Log
 from typer.testing import CliRunner, Result
 
-from kohort.cli.pipelines import app as pipeline
+from kohort.cli.commands import app
 from kohort.cli.pipelines import history as history_command
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
@@ -43,7 +43,7 @@ SERVER = {"log_cleaner_enable": False}  # a compacted log lacks commits of the h
 @pytest.fixture
 def run() -> Any:
     """Without an option it runs without Spark: the logs are small."""
-    return lambda *arguments: CliRunner().invoke(pipeline.app, ["history", *map(str, arguments)])
+    return lambda *arguments: CliRunner().invoke(app, ["pipeline", "history", *map(str, arguments)])
 
 
 def rows(output: Path, name: str) -> list[dict[str, Any]]:
