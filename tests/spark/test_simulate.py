@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from kohort.cli.pipelines import app as pipeline
+from kohort.cli.commands import app
 from kohort.cli.pipelines import simulate as pipeline_simulate
 from kohort.simulator.sizing import DidNotForm, Grid, Point, plan, run
 from kohort.simulator.sizing.advice import Ask, advise, points_of
@@ -66,7 +66,7 @@ def test_a_stopped_simulation_raises_stopped(spark: Any) -> None:
 @pytest.mark.long
 def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def kohort(*arguments: str) -> Result:
-        return CliRunner().invoke(pipeline.app, ["simulate", *arguments])
+        return CliRunner().invoke(app, ["pipeline", "simulate", *arguments])
 
     lake = tmp_path / "out"
     size = ["--size", "3,9", "--deploys", "4", "--crashes", "0.5", "--seeds", "1", "--set", "restart_ms=1000"]
@@ -124,7 +124,7 @@ def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytes
     ],
 )
 def test_wrong_usage(arguments: list[str], said: str) -> None:
-    result = CliRunner().invoke(pipeline.app, ["simulate", *arguments], env={"COLUMNS": "400"})
+    result = CliRunner().invoke(app, ["pipeline", "simulate", *arguments], env={"COLUMNS": "400"})
     assert result.exit_code == 2, result.output
     assert said in result.stderr
 
