@@ -33,6 +33,7 @@ ALONE = {
     f"spark/{place}.py"
     for place in (
         "arrow/test_arrow",
+        "history/test_coverage",
         "history/test_history",
         "history/test_history_decode",
         "source/test_member_reader",

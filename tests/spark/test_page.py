@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from kohort.spark.history.report import plots
+from kohort.spark.history.report.names import Palette, described, member_names
 from kohort.spark.reports.figures import BAD, INK, SERIES, drawing, new_figure
-from kohort.spark.reports.page import Annotated, LegendEntry, Number, Page, Tag, Unbroken
+from kohort.spark.reports.page import Annotated, Fact, LegendEntry, Number, Page, Tag, Unbroken
 
 
 def plot() -> object:
@@ -78,13 +79,71 @@ def test_names_are_drawn_literally(name: str) -> None:
     """They have characters that mean something to matplotlib."""
     at = pa.array([SINCE * 1000, UNTIL * 1000], pa.timestamp("us", tz="UTC"))
     times = {"at": at, "since": at, "until": at, "settled": at, "started": at}
-    who = {"group": [name] * 2, "member_id": [name] * 2, "client_id": [name] * 2, "topic": ["t"] * 2}
+    who = {"group": [name] * 2, "member_id": [name] * 2, "topic": ["t"] * 2}
     table = pa.table({**times, **who, "partition": [0, 1], "lag_sum": [1, 2], "records_sum": [1, 2], "moved": [1, 2]})
     none = table.slice(0, 0)
     page = Page("p")
     for width in plots.WIDTHS:
-        page.figure(plots.lag(table, [name], SINCE, UNTIL, width))
-        page.figure(plots.rates(table, [name], SINCE, UNTIL, width))
-        page.figure(plots.rebalances(table, none, [name], SINCE, UNTIL, width))
-        page.figure(plots.gantt(table, none, SINCE, UNTIL, width)[0])
+        colours = Palette()
+        page.figure(plots.lag(table, [name], colours, SINCE, UNTIL, width))
+        page.figure(plots.rates(table, [name], colours, SINCE, UNTIL, width))
+        page.figure(plots.rebalances(table, none, [name], colours, SINCE, UNTIL, width))
+        page.figure(plots.gantt(table, none, {}, colours, SINCE, UNTIL, width)[0])
     assert page.html().count(f">{name}<") == 8
+
+
+def test_a_colour_stays_with_its_client() -> None:
+    palette = Palette()
+    first = palette.of(["a", "b", "c"])
+    assert [style.colour for style in first.values()] == list(SERIES[:3])
+    second = palette.of(["d", "c", "a"])
+    assert (second["a"], second["c"]) == (first["a"], first["c"])
+    assert second["d"].colour == SERIES[1], "a colour that this plot does not use"
+    many = palette.of([f"g{n}" for n in range(20)])
+    assert len(set(many.values())) == 17, "eight colours, the same dashed, and grey"
+
+
+def members(*rows: tuple[str, str | None, str, str, int, int | None]) -> pa.Table:
+    names = ("member_id", "instance_id", "client_id", "host")
+    times = [
+        pa.array([None if row[n] is None else row[n] * 1000 for row in rows], pa.timestamp("us", tz="UTC"))
+        for n in (4, 5)
+    ]
+    columns = {name: pa.array([row[n] for row in rows], pa.string()) for n, name in enumerate(names)}
+    return pa.table({"group": ["g"] * len(rows), **columns, "since": times[0], "until": times[1]})
+
+
+def test_members_are_told_apart_by_host_and_id() -> None:
+    names = member_names(
+        members(
+            ("app-1111", None, "app", "/10.0.0.1", 0, 100),
+            ("app-2222", None, "app", "/10.0.0.1", 100, None),  # the same client, restarted
+            ("app-3333", None, "app", "/10.0.0.2", 0, None),
+            ("twin-aaaa", None, "twin", "/10.0.0.3", 0, None),
+            ("twin-bbbb", None, "twin", "/10.0.0.3", 50, None),
+            ("x", "pod-0", "app", "/10.0.0.4", 0, None),
+        )
+    )
+    assert names["app-1111"] == names["app-2222"]
+    assert {name: held.label for name, held in names.items()} == {
+        "app-1111": "app · 10.0.0.1",
+        "app-2222": "app · 10.0.0.1",
+        "app-3333": "app · 10.0.0.2",
+        "twin-aaaa": "twin · 10.0.0.3 · aaaa",
+        "twin-bbbb": "twin · 10.0.0.3 · bbbb",
+        "x": "pod-0 · 10.0.0.4",
+    }
+    assert len({held.key for held in names.values()}) == 5
+    told = described(members(("app-1", None, "app", "/h", 0, None), ("Zm9v", None, "app", "", 0, None)))
+    assert told == {("g", "app-1"): "app-1 on h", ("g", "Zm9v"): "app (Zm9v)"}
+
+
+def test_a_fact_links_to_its_section_if_there_is_one() -> None:
+    page = Page("p")
+    page.findings([Fact("bad", "a storm", section="Rebalances"), Fact("warn", "late", section="Nowhere")])
+    page.notice("Seen", ["all of <it>"])
+    page.section("Rebalances")
+    text = page.html()
+    [anchor] = re.findall(r'<h2 id="([^"]+)"', text)
+    assert re.findall(r'<a href="#([^"]+)">', text.partition("</ul>")[0]) == [anchor]
+    assert "all of &lt;it&gt;" in text

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from kohort.cli.pipelines import app as pipeline
+from kohort.cli.commands import app
 from kohort.cli.pipelines import simulate as pipeline_simulate
 from kohort.simulator.sizing import DidNotForm, Grid, Point, plan, run
 from kohort.simulator.sizing.advice import Ask, advise, points_of
@@ -21,6 +21,7 @@ from kohort.simulator.sizing.plan import Fleet
 from kohort.simulator.sizing.point import FIELDS, normal
 from kohort.simulator.sizing.summary import Cost, costs
 from kohort.spark.reports import simulation as simulate_module
+from kohort.spark.reports import simulation_report
 from kohort.spark.reports.fleet_report import fleet_page
 from kohort.spark.reports.simulation import MEASURES, Progress, Stopped, row_of, schema, simulate
 from kohort.spark.reports.simulation_report import page
@@ -65,7 +66,7 @@ def test_a_stopped_simulation_raises_stopped(spark: Any) -> None:
 @pytest.mark.long
 def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def kohort(*arguments: str) -> Result:
-        return CliRunner().invoke(pipeline.app, ["simulate", *arguments])
+        return CliRunner().invoke(app, ["pipeline", "simulate", *arguments])
 
     lake = tmp_path / "out"
     size = ["--size", "3,9", "--deploys", "4", "--crashes", "0.5", "--seeds", "1", "--set", "restart_ms=1000"]
@@ -123,7 +124,7 @@ def test_the_command_keeps_runs_and_report(kept_session: Any, monkeypatch: pytes
     ],
 )
 def test_wrong_usage(arguments: list[str], said: str) -> None:
-    result = CliRunner().invoke(pipeline.app, ["simulate", *arguments], env={"COLUMNS": "400"})
+    result = CliRunner().invoke(app, ["pipeline", "simulate", *arguments], env={"COLUMNS": "400"})
     assert result.exit_code == 2, result.output
     assert said in result.stderr
 
@@ -168,6 +169,8 @@ def test_the_report_answers_with_the_figures() -> None:
     assert f"{barrier.paused_s:,.0f} partition-seconds against {handover.paused_s:,.0f}" in text
     assert "failover: nothing pauses, whatever the protocol" in text
     assert "a reason" in text
+    assert 0 < text.index("scale-out: run it as ") < text.index("a reason"), "the advice comes first"
+    assert "failover: run it as" not in text
     assert text.count("<svg") == 8  # four plots, each for wide and for narrow screens
     assert "mathdefault" not in text  # numbers on logarithmic axes are plain
     assert "http" not in text.replace("http://www.w3.org", "")
@@ -175,7 +178,23 @@ def test_the_report_answers_with_the_figures() -> None:
 
 def test_a_report_of_one_size_has_bars() -> None:
     told, _ = costs(rows(Grid(members=(4,), partitions=("2x",), patterns=("crash",), handover=(0, 1)).points()))
-    assert page(told).html().count("<svg") == 8
+    text = page(told).html()
+    assert text.count("<svg") == 8
+    assert "logarithmic" not in text
+
+
+def test_bars_begin_at_zero_and_have_their_values() -> None:
+    told = [
+        cost(Point(protocol=name, pushed=False), paused_s=paused)
+        for name, paused in (("eager", 0.02), ("consumer", 40.0))
+    ]
+    figure = simulation_report._panels(told, ["rolling"], lambda one: one.paused_s, "s", False, 1)
+    [panel] = figure.axes
+    assert panel.get_xscale() == "linear"
+    assert panel.get_xlim()[0] == 0
+    widths = {bar.get_width(): bar.get_x() for bar in panel.patches}
+    assert widths == {0.02: 0, 40.0: 0}
+    assert [text.get_text() for text in panel.texts] == ["40", "0.02"]
 
 
 # -- the advice

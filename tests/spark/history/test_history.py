@@ -3,72 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from analysed_logs import analysed, at, kinds, only, rows_of
 from offsets_log import HOUR, MINUTE, SECOND, START, Log, shares
 
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.metadata import Partition, Topic
 from kohort.coordinator import records
 from kohort.coordinator.events import Record
-from kohort.spark.history.analysis import TABLES, Context, analyse
+from kohort.spark.history.analysis import TABLES
 from kohort.spark.history.cluster import ends_over_time
-from kohort.spark.history.decoding.decode import decode
 from kohort.spark.history.ends import Ends, read_ends
 from kohort.spark.history.limits import DAY
-from kohort.spark.history.report.findings import Finding, count, duration, findings_table
+from kohort.spark.history.report.findings import count, duration, findings_table
 from kohort.spark.history.store import HistoryFailed
 from kohort.wire.schemas.group_records import ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataValue
-
-Analysed = tuple[dict[str, pa.Table], list[Finding]]
-
-
-def rows_of(log: Log) -> pa.Table:
-    """The log as the source yields it with decode=consumer_offsets."""
-    table = log.table()
-    decoded = decode(table.column("key").combine_chunks(), table.column("value").combine_chunks())
-    place = {"log_partition": "partition", "log_offset": "offset", "log_time": "timestamp"}
-    return pa.table(
-        {
-            **{name: decoded.column(name) for name in decoded.schema.names},
-            **{name: table.column(held) for name, held in place.items()},
-        }
-    )
-
-
-def analysed(log: Log, *, ends: bool = True, now: float | None = None, rows: pa.Table | None = None) -> Analysed:
-    rows = rows_of(log) if rows is None else rows
-    is_commit = pc.is_in(rows.column("kind"), pa.array([0, 1], pa.int16()))
-    stop = int(now if now is not None else log.stop)
-    context = Context(
-        edges=np.append(np.arange(START, stop, MINUTE), stop),
-        now=stop,
-        ends=Ends.of(log.ends()) if ends else Ends({}),
-        topic_names={topic.topic_id: topic.name for topic in log.topics.values()},
-    )
-    tables, findings = analyse(rows.filter(is_commit), rows.filter(pc.invert(is_commit)), context)
-    assert list(tables) == list(TABLES)
-    for table in tables.values():
-        table.validate(full=True)
-    return tables, findings
-
-
-def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
-    return sorted((one.group, one.kind) for one in findings)
-
-
-def only(table: pa.Table, **where: Any) -> list[dict[str, Any]]:
-    return [row for row in table.to_pylist() if all(row[name] == value for name, value in where.items())]
-
-
-def at(row: dict[str, Any], name: str) -> int | None:
-    return None if row[name] is None else round(row[name].timestamp() * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -217,14 +173,15 @@ def test_each_trouble_is_found(troubled: Log) -> None:
     since = START + 20 * MINUTE
     assert (at(storm, "since"), at(storm, "until")) == (since - 400, since + 30 * 15 * SECOND)
     assert storm["moved"] == sum(row["moved"] for row in only(tables["rebalances"], group="shipping"))
-    assert "the same member came and went" in told["shipping"].details
+    assert (storm["clients"], storm["looping"], storm["loops"]) == (1, "shipping-client-2 on 10.0.0.1", 15)
+    assert told["shipping"].details.startswith("shipping-client-2 on 10.0.0.1 joined again and again, 15 times: ")
     assert len(only(tables["rebalances"], group="wide")) == 20, "a group that grows is no storm"
 
     [zombie] = only(tables["zombies"], group="invoices")
     assert (zombie["member_id"], zombie["partition"], zombie["commits"]) == ("invoices-client-2-12", 4, 8)
     assert zombie["kind"] == "former owner commits"
     assert at(zombie, "since") == START + 30 * MINUTE + 7 * SECOND
-    assert zombie["member_id"] in told["invoices"].headline
+    assert "invoices-client-2-12 on 10.0.0.1 continues" in told["invoices"].headline
 
     [saw] = only(tables["sawteeth"], group="sink")
     assert (saw["partition"], saw["teeth"]) == (2, 10)
@@ -241,8 +198,44 @@ def test_a_group_that_falls_behind_and_a_deserted_group() -> None:
     log.healthy("warehouse", topic, speed=0.6)
     log.healthy_until("gone", topic, START + 30 * MINUTE)
     log.leave("gone", topic, START + 30 * MINUTE)
-    assert kinds(analysed(log)[1]) == [("gone", "deserted"), ("warehouse", "falling behind")]
+    findings = analysed(log)[1]
+    assert kinds(findings) == [("gone", "deserted"), ("warehouse", "falling behind")]
+    deserted = next(one for one in findings if one.kind == "deserted")
+    assert deserted.headline == "gone has no members, and its lag grows"
+    lag, more = re.findall(r"[\d,]+(?= records?| more)", deserted.details)
+    assert 1_000_000 < int(more.replace(",", "")) <= int(lag.replace(",", "")), deserted.details
     assert analysed(log, ends=False)[1] == []
+
+
+def test_a_deserted_group_of_the_consumer_protocol_whose_members_are_compacted_away() -> None:
+    """The epoch above 0 shows that it had some."""
+    log = Log(30)
+    topic = log.topic("orders", 2, 50.0)
+    log.note(START + MINUTE, records.consumer_group_record("gone", ConsumerGroupMetadataValue(epoch=7)))
+    for partition in range(2):
+        log.commit("gone", "orders", partition, START + MINUTE - 5, topic.end(START + MINUTE - 5))
+    tables, findings = analysed(log)
+    assert kinds(findings) == [("gone", "deserted")]
+    assert [at(row, "deserted_since") for row in tables["groups"].to_pylist()] == [START + MINUTE]
+
+
+def test_a_stuck_group() -> None:
+    """Nothing new is committed while records come in. A group that has read all of a silent topic is not stuck."""
+    log = Log(40)
+    topic, silent = log.topic("orders", 6, 50.0), log.topic("silent", 6, 0.0)
+    log.healthy_until("stuck", topic, START + 20 * MINUTE)
+    log.healthy_until("done", silent, START + 20 * MINUTE)
+    log.consume("job", topic, 0, START + MINUTE, START + 20 * MINUTE)
+    log.consume("hourly", topic, 1, START + MINUTE, log.stop, every=10 * MINUTE)
+    tables, findings = analysed(log)
+    assert kinds(findings) == [("job", "stuck"), ("stuck", "stuck")]
+    told = {finding.group: finding for finding in findings}
+    assert told["stuck"].severity == "bad"
+    assert told["stuck"].headline == "stuck is stuck: its 3 members commit nothing new"
+    assert re.match(r"no offset has moved for 20 min, .* more since$", told["stuck"].details), told["stuck"].details
+    assert told["job"].severity == "warn"
+    assert told["job"].headline == "Nobody commits for job any more, and its lag grows"
+    assert {row["group"] for row in tables["zombies"].to_pylist()} == {"stuck"}, "the table names the members"
 
 
 def test_a_reset_and_a_rewind() -> None:
@@ -266,6 +259,62 @@ def test_a_reset_and_a_rewind() -> None:
         steps = only(tables["rewinds"], group=group)
         assert [(row["partition"], row["to"], row["cause"]) for row in steps] == [(n, to, group) for n in range(3)]
         assert all(row["back"] == row["from"] - row["to"] > 50_000 for row in steps)
+
+
+@pytest.mark.parametrize("deserted", [True, False])
+def test_a_reset_to_0_is_a_finding_however_small_it_is(deserted: bool) -> None:
+    log = Log(30)
+    topic = log.topic("orders", 1, 1.0)
+    log.generation(START + SECOND, "g", 1, topic, {"g-client-1-1": [0]})
+    log.commit("g", "orders", 0, START + np.arange(1, 5) * MINUTE, np.arange(1, 5) * 100)
+    if deserted:
+        log.leave("g", topic, START + 5 * MINUTE)
+    log.commit("g", "orders", 0, START + 6 * MINUTE, 0)
+    [finding] = analysed(log, ends=False)[1]
+    how = ("reset", "g was reset to offset 0 while it had no members")
+    assert (finding.kind, finding.headline) == (how if deserted else ("rewind", "g went back to offset 0"))
+    assert finding.details == "400 records to be read again on 1 partition"
+
+
+def members_of(number: int, lives: dict[int, str]) -> dict[str, list[int]]:
+    """Members with a partition each; a member id has the letter of its life at its end."""
+    return {f"app-{n}-{lives.get(n, 'a')}": [n] for n in range(number)}
+
+
+def test_a_rolling_deployment_is_told_from_a_client_that_loops() -> None:
+    """Both rebalance as often, and each time a member with a new id joins."""
+    log = Log(60)
+    topic = log.topic("orders", 10, 0.0)
+    for group in ("deployed", "looping"):
+        log.generation(START + SECOND, group, 1, topic, members_of(10, {}))
+        lives: dict[int, str] = {}
+        for turn in range(10):
+            at_ = START + 20 * MINUTE + turn * 40 * SECOND
+            who = turn if group == "deployed" else 3
+            gone = {name: held for name, held in members_of(10, lives).items() if not name.startswith(f"app-{who}-")}
+            log.generation(at_, group, 2 + 2 * turn, topic, gone)
+            lives[who] = chr(ord("b") + turn)
+            log.generation(at_ + 20 * SECOND, group, 3 + 2 * turn, topic, members_of(10, lives))
+    findings = analysed(log, ends=False)[1]
+    assert kinds(findings) == [("deployed", "rolling deployment"), ("looping", "storm")]
+    told = {finding.group: finding for finding in findings}
+    assert (told["deployed"].severity, told["looping"].severity) == ("warn", "bad")
+    assert "10 different members joined: restarts, or a rolling deployment" in told["deployed"].details
+    assert told["looping"].details.startswith("app-3 on 10.0.0.1 joined again and again, 10 times: ")
+
+
+def test_a_client_that_exceeds_max_poll_each_time_is_no_storm_but_a_finding() -> None:
+    log = Log(60)
+    topic = log.topic("orders", 3, 0.0)
+    log.generation(START + SECOND, "slow", 1, topic, members_of(3, {}))
+    for turn in range(5):
+        at_ = START + (turn + 1) * 6 * MINUTE
+        others = {name: held for name, held in members_of(3, {}).items() if name != "app-1-a"}
+        log.generation(at_, "slow", 2 + 2 * turn, topic, others)
+        log.generation(at_ + SECOND, "slow", 3 + 2 * turn, topic, members_of(3, {1: chr(ord("b") + turn)}))
+    [finding] = analysed(log, ends=False)[1]
+    assert (finding.severity, finding.kind) == ("bad", "loop")
+    assert finding.headline == "app-1 on 10.0.0.1 joined slow again and again: 6 times in 30 min"
 
 
 def test_a_reset_of_a_group_whose_members_are_compacted_away() -> None:

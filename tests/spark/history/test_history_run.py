@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer
+from micro_batches import until
 from offsets_log import MINUTE, START, Log
 from typer.testing import CliRunner, Result
 
-from kohort.cli.pipelines import app as pipeline
+from kohort.cli.commands import app
+from kohort.cli.pipelines import history as history_command
 from kohort.client.admin.groups import Committed
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import Topic
+from kohort.client.records import records
 from kohort.spark.history import history
+from kohort.spark.history.analysis import TABLES
 from kohort.spark.history.cluster import OFFSETS_TOPIC
 from kohort.spark.history.decoding import dumps
 from kohort.spark.history.decoding.dumps import DumpError, find_dumps, import_dump
 from kohort.spark.history.extent import extent_of
-from kohort.spark.history.store import HistoryFailed, Store, by_partition, read_records
-from kohort.testing import KohortServer
+from kohort.spark.history.store import HistoryFailed, Store, TooLarge, by_partition, read_records
+from kohort.testing import KohortServer, ManualClock
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 
@@ -33,8 +41,9 @@ SERVER = {"log_cleaner_enable": False}  # a compacted log lacks commits of the h
 
 
 @pytest.fixture
-def run(kept_session: Any) -> Any:
-    return lambda *arguments: CliRunner().invoke(pipeline.app, ["history", *map(str, arguments)])
+def run() -> Any:
+    """Without an option it runs without Spark: the logs are small."""
+    return lambda *arguments: CliRunner().invoke(app, ["pipeline", "history", *map(str, arguments)])
 
 
 def rows(output: Path, name: str) -> list[dict[str, Any]]:
@@ -53,10 +62,18 @@ def test_an_empty_log_has_a_report(run: Any, tmp_path: Path) -> None:
     assert rows(tmp_path, "commits") == rows(tmp_path, "groups") == []
 
 
-@pytest.mark.long
+def test_wrong_engines_are_refused(run: Any, tmp_path: Path) -> None:
+    refused: Result = run("--to", tmp_path, "--engine", "lokal")
+    assert refused.exit_code == 2
+    assert "did you mean local?" in refused.stderr
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_second_live_run_continues_the_first(
-    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, spark: Any
+    run: Any, server: KohortServer, cluster: Cluster, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
+    if engine == "spark":
+        request.getfixturevalue("kept_session")
     cluster.create_topic("t", 2)
     cluster.produce("t", 0, [NewRecord(None, b"v", 0)] * 30)
     for group, protocol in (("workers", "classic"), ("modern", "consumer")):
@@ -70,10 +87,11 @@ def test_a_second_live_run_continues_the_first(
             consumer.close()
     cluster.commit("plain", {("t", 0): Committed(10)})
     output = tmp_path / "out"
-    first: Result = run("-b", server.bootstrap_servers, "--to", output, "-o", "json")
+    first: Result = run("-b", server.bootstrap_servers, "--to", output, "--engine", engine, "-o", "json")
     assert first.exit_code == 0, first.output
     summary = json.loads(first.stdout)
-    assert (summary["groups"], summary["in_trouble"]) == (3, 0)
+    assert (summary["groups"], summary["in_trouble"], summary["engine"]) == (3, 0, engine)
+    assert summary["coverage"]["stories"] > 0, "kohort has a journal"
     [commit] = rows(output, "commits")
     assert (commit["group"], commit["topic"], commit["partition"], commit["offset"]) == ("plain", "t", 0, 10)
     assert [(row["end"], row["lag"]) for row in rows(output, "lag") if row["at"] >= commit["at"]][-1] == (30, 20)
@@ -86,16 +104,61 @@ def test_a_second_live_run_continues_the_first(
     for row in owned:
         assert row["member_id"] == members[row["group"]]["member_id"]
         assert row["since"] < row["until"] <= members[row["group"]]["until"]
-    cluster.commit("plain", {("t", 0): Committed(30)})
-    second: Result = run("-b", server.bootstrap_servers, "--to", output)
+    cluster.commit("workers", {("t", 0): Committed(30)})
+    with Cluster(server.bootstrap_servers, "tool") as tool:
+        tool.commit("workers", {("t", 0): Committed(0)})
+    second: Result = run("-b", server.bootstrap_servers, "--to", output, "--engine", engine)
     assert second.exit_code == 0, second.output
     assert "3 groups, 0 in trouble" in second.stdout
-    assert [row["offset"] for row in rows(output, "commits")] == [10, 30]
+    assert "workers was reset to 0 from outside: by tool on 127.0.0.1; 30 records" in second.stdout, (
+        "the journal knows by whom"
+    )
+    assert "seen: " in second.stdout
+    assert [(row["group"], row["offset"]) for row in rows(output, "commits")] == [
+        ("plain", 10),
+        ("workers", 30),
+        ("workers", 0),
+    ]
     # The second run has not read the first commit again.
-    assert spark.read.parquet(str(output / "records" / "live")).where("kind = 1").count() == 2
+    files = [*Store(str(output)).streamed("records/live"), *Store(str(output)).files("records/files")]
+    assert sum(read_records(ones["commits"], "commits").num_rows for ones in by_partition(files).values()) == 3
     page = (output / "report.html").read_text(encoding="utf-8")
     assert "plain" in page
     assert not re.search(r"<script|<link|src=", page)
+    assert "What this report could see" in page
+    # Another engine takes the directory over, and counts no record twice.
+    third: Result = run("-b", server.bootstrap_servers, "--to", output, "--engine", "local", "-o", "json")
+    assert json.loads(third.stdout)["rows"]["commits"] == 3
+
+
+def test_a_compacted_log_of_kohort_gives_no_all_clear(run: Any, tmp_path: Path) -> None:
+    """Commits, and a reset among them, vanish from the log within minutes."""
+    clock = ManualClock(ticking=True)
+    with (
+        KohortServer(offsets_topic_num_partitions=1, clock=clock) as server,
+        Cluster(server.bootstrap_servers) as cluster,
+    ):
+        cluster.create_topic("t", 1)
+        cluster.produce("t", 0, [NewRecord(None, b"v", 0)] * 100)
+        for offset in (*range(60), 0, *range(60)):
+            cluster.commit("plain", {("t", 0): Committed(offset)})
+        place = (OFFSETS_TOPIC, 0)
+        written = cluster.offsets([place], "latest")[place]
+
+        def left() -> int:
+            return sum(len(list(records(one, 0))) for one in cluster.fetch({place: 0}, partition_max_bytes=2**20))
+
+        assert left() == written == 121
+        clock.advance(10 * MINUTE)
+        until(lambda: left() < 10)
+        found: Result = run("-b", server.bootstrap_servers, "--to", tmp_path)
+        assert found.exit_code == 0, found.output
+    assert "1 group, none seen in trouble" in found.stdout
+    assert re.search(r"1\d\d earlier records are not in the log any more", found.stdout), found.stdout
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "1 group without a finding in what could be seen" in page
+    assert "This is no all-clear" in page
+    assert "fine</span>" not in page
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +177,80 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_dumps_are_read_once_and_again_after_a_change(run: Any, dump: Path, tmp_path: Path, spark: Any) -> None:
+def test_both_engines_make_the_same_history(dump: Path, tmp_path: Path, spark: Any) -> None:
+    made = {}
+    for name, session in (("local", None), ("spark", spark)):
+        summary = history(session, output=tmp_path / name, files=[str(dump)], ends=str(dump.parent / "ends.parquet"))
+        tables = {table: rows(tmp_path / name, table) for table in (*TABLES, "findings", "log_ends", "stories")}
+        page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
+        told = dataclasses.replace(summary, report="", seconds=0.0, engine="")
+        made[name] = told, tables, page
+        assert summary.engine == name
+    assert made["local"] == made["spark"]
+
+
+WITHOUT_SPARK = """
+import sys
+for name in ("pyspark", "numba", "confluent_kafka"):
+    sys.modules[name] = None
+from kohort.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_small_history_needs_no_spark(dump: Path, tmp_path: Path) -> None:
+    """Nor what else only Spark's users have."""
+    command = ["pipeline", "history", "--files", str(dump), "--to", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "4 groups, 2 in trouble" in done.stdout
+    asked = [*command, "--engine", "spark"]
+    refused = subprocess.run([sys.executable, "-c", WITHOUT_SPARK, *asked], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].endswith(
+        "pyspark is missing: pip install 'kohort[spark]'; or --engine local, which holds the log in memory"
+    )
+
+
+def test_spark_makes_the_history_of_a_large_log(
+    run: Any, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_command, "MOST_RECORDS", 100)
+    monkeypatch.setattr(history_command, "spark_session", Mock(side_effect=AssertionError("Spark starts")))
+    asked: Result = run("--files", dump, "--to", tmp_path)
+    assert str(asked.exception) == "Spark starts"
+    assert "the log has more than 100 records" in asked.stderr
+    assert run("--files", dump, "--to", tmp_path, "--engine", "local").exit_code == 0
+    with pytest.raises(TooLarge):
+        history(None, output=tmp_path, files=[str(dump / "part-0.parquet")], most_records=100)
+
+
+def test_a_large_log_of_a_running_server_is_noticed_while_it_is_read(
+    server: KohortServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 30)
+    cluster.commit("plain", {("t", partition): Committed(10) for partition in range(30)})
+    with pytest.raises(TooLarge, match="more than 20 records"):
+        history(None, output=tmp_path, bootstrap_servers=server.bootstrap_servers, most_records=20)
+    assert history(None, output=tmp_path, bootstrap_servers=server.bootstrap_servers, most_records=50).records == 30
+
+
+def test_the_log_of_sparks_sink_names_the_files(tmp_path: Path) -> None:
+    """Batches are compacted into one file from time to time; a file outside of the log is from a batch that failed."""
+    log = tmp_path / "live" / "_spark_metadata"
+    log.mkdir(parents=True)
+
+    def entry(name: str, action: str = "add") -> str:
+        return json.dumps({"path": f"file:///out%20put/live/{name}", "size": 1, "action": action})
+
+    for batch, names in (("8", ["old"]), ("9.compact", ["a", "b"]), ("10", ["c"]), (".11.tmp", ["broken"])):
+        (log / batch).write_text("\n".join(["v1", *map(entry, names)]))
+    (log / "11").write_text("\n".join(["v1", entry("b", "delete"), entry("d")]))
+    assert Store(str(tmp_path)).streamed("live") == [f"file:///out put/live/{name}" for name in ("a", "c", "d")]
+    assert Store(str(tmp_path)).streamed("nothing") == []
+
+
+def test_dumps_are_read_once_and_again_after_a_change(run: Any, dump: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     first: Result = run("--files", dump, "--ends", dump.parent / "ends.parquet", "--to", output)
     assert first.exit_code == 0, first.output
@@ -127,19 +263,19 @@ def test_dumps_are_read_once_and_again_after_a_change(run: Any, dump: Path, tmp_
     assert "shipping-0 rebalanced" in (output / "report.html").read_text(encoding="utf-8")
     written = {path: path.stat().st_mtime_ns for path in (output / "records").rglob("*.parquet")}
     before = rows(output, "commits")
-    again = history(spark, output=output, files=[str(dump)])
+    again = history(None, output=output, files=[str(dump)])
     assert {path: path.stat().st_mtime_ns for path in (output / "records").rglob("*.parquet")} == written
     assert rows(output, "commits") == before
     assert again.rows["lag"] > 0, "the ends of the first run are kept"
     # The same records in one more file: they are counted once.
     whole = pq.read_table(dump / "part-0.parquet").slice(0, 1000)
     pq.write_table(whole, tmp_path / "more.parquet")
-    more = history(spark, output=output, files=[str(tmp_path / "more.parquet")])
+    more = history(None, output=output, files=[str(tmp_path / "more.parquet")])
     assert len(rows(output, "commits")) == len(before)
     assert more.records == again.records == sum(row["records"] for row in rows(output, "records"))
 
 
-def test_unreadable_input_is_named(run: Any, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_input_is_named(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"key": [b""]}), tmp_path / "other.parquet")
     for place, message in [
         (tmp_path / "absent", "no such file or directory"),
@@ -155,9 +291,9 @@ def test_unreadable_input_is_named(run: Any, tmp_path: Path, spark: Any, monkeyp
     none: Result = run("-b", "127.0.0.1:1", "--to", tmp_path / "out")
     assert (none.exit_code, "no group has ever been in it" in none.stderr) == (1, True), none.output
     with pytest.raises(HistoryFailed, match="one of the two"):
-        history(spark, output=tmp_path / "out")
+        history(None, output=tmp_path / "out")
     with pytest.raises(HistoryFailed, match="isolation is 'none'"):
-        history(spark, output=tmp_path / "out", files=["x"], isolation="none")
+        history(None, output=tmp_path / "out", files=["x"], isolation="none")
 
 
 # -- segments, without Spark

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from kohort.cli.pipelines import app as pipeline
+from kohort.cli.commands import app
 from kohort.client.cluster import Cluster
 from kohort.spark.lake import compaction
 from kohort.testing import KohortServer
@@ -73,7 +73,7 @@ def run(kept_session: Any, server: KohortServer) -> Any:
 
 
 def kohort(*arguments: str) -> Result:
-    return CliRunner().invoke(pipeline.app, arguments)
+    return CliRunner().invoke(app, ["pipeline", *arguments])
 
 
 def test_json_is_alone_on_stdout_and_a_failure_is_one_line(run: Any, cluster: Cluster, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ the driver's machine, and kohort comes from the environment archive.
 
 from __future__ import annotations
 
+import sys
+
+from kohort.cli.commands import app
 from kohort.cli.interrupt import interrupts
-from kohort.cli.pipelines.app import app
 
 if __name__ == "__main__":
-    interrupts.run(lambda: app(prog_name="kohort pipeline"))
+    interrupts.run(lambda: app(["pipeline", *sys.argv[1:]], prog_name="kohort"))

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
+from kohort.cli.groups.wording import Line, show
+from kohort.cli.option_objects import choice
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.client.errors import KafkaError
 from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
 from kohort.spark.history.decoding.dumps import DumpError
 from kohort.spark.history.limits import MINUTE, Limits
+from kohort.spark.history.local_engine import MOST_RECORDS
 from kohort.spark.history.report.findings import BAD
 from kohort.spark.history.run import history
-from kohort.spark.history.store import HistoryFailed, HistorySummary
+from kohort.spark.history.store import HistoryFailed, HistorySummary, TooLarge
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
 TOLD = 10
 """Findings on the terminal; the page has all of them."""
+
+
+class Engine(StrEnum):
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 def history_command(
@@ -48,28 +60,34 @@ def history_command(
     uncommitted: Annotated[
         bool, typer.Option("--read-uncommitted", help="Include commits of aborted and open transactions.")
     ] = False,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            metavar="auto|local|spark",
+            help=f"What does the work: this process, or Spark. auto: Spark above {MOST_RECORDS:,} log records.",
+            **choice([*Engine]),
+        ),
+    ] = Engine.AUTO,
     where: ClusterOptions = DEFAULT_CLUSTER,
     form: Output = Format.TABLE,
 ) -> None:
     """Make the history of every consumer group from the log __consumer_offsets.
 
-    Reads the log of a running cluster, up to its end at the start of the command, or dumps in files: Parquet with the
-    columns of Spark's Kafka source, or directories of a broker's segments (__consumer_offsets-N/*.log). Any Kafka
-    cluster will do; the principal needs READ and DESCRIBE on __consumer_offsets, and DESCRIBE on the topics.
+    Reads the log of a running cluster, up to its end at the start of the command, and kohort's journal if there is
+    one; or dumps in files: Parquet with the columns of Spark's Kafka source, or directories of a broker's segments
+    (__consumer_offsets-N/*.log). Any Kafka cluster will do; the principal needs READ and DESCRIBE on
+    __consumer_offsets, and DESCRIBE on the topics.
 
     Writes Parquet tables (offset commits, generations, members, ownership, lag, rates, rebalances, storms, rewinds,
     sawteeth, zombies, offsets about to expire, findings) under DIR/tables, and a summary page, DIR/report.html.
     docs/how-to/history.md describes every column. A second run into the same directory continues at the end of the last
     one and writes the tables again.
+
+    Up to a million log records this process does all of it, in seconds (--engine local); for more it starts Spark
+    (--engine spark). Where the log is compacted, a group without a finding may have had trouble: the command says what
+    it could see.
     """
     properties = where.security_properties()
-    if not files:
-        # Report errors before Spark starts.
-        with connected(where) as cluster:
-            try:
-                check_topic(cluster)
-            except NoOffsetsTopic as error:
-                fail(str(error))
     if ends is not None and not files:
         raise typer.BadParameter("--ends needs --files; a running cluster reports its ends itself")
 
@@ -77,10 +95,8 @@ def history_command(
         if form is Format.TABLE:
             print(text, file=sys.stderr, flush=True)
 
-    try:
-        progress("starting Spark")
-        session = spark_session("kohort pipeline history")
-        summary = history(
+    def made(session: Any) -> HistorySummary:
+        return history(
             session,
             output=output if "://" in output else Path(output).resolve(),
             bootstrap_servers=None if files else where.bootstrap_server,
@@ -90,28 +106,67 @@ def history_command(
             interval_s=interval,
             limits=Limits(offsets_retention_ms=retention * MINUTE),
             options={f"kafka.{name}": value for name, value in properties.items()},
+            most_records=MOST_RECORDS if engine is Engine.AUTO else None,
             on_progress=progress,
         )
+
+    session = None
+    try:
+        if not files:
+            with connected(where) as cluster:  # reports errors before Spark starts
+                check_topic(cluster)
+        # spark-submit has started Spark already.
+        if engine is Engine.SPARK or (engine is Engine.AUTO and "PYSPARK_GATEWAY_PORT" in os.environ):
+            session = _spark(progress)
+        try:
+            summary = made(session)
+        except TooLarge as error:
+            progress(str(error))
+            session = _spark(progress)
+            summary = made(session)
     except (JavaMissing, DumpError, NoOffsetsTopic) as error:
         fail(str(error))
-    except HistoryFailed as error:
+    except (HistoryFailed, OSError) as error:
         fail(f"the history failed: {error}")
     except KafkaError as error:
         fail(error.message)
     _summarize(summary, form)
-    session.stop()
+    if session is not None:
+        session.stop()
+
+
+def _spark(progress: Callable[[str], None]) -> Any:
+    progress("starting Spark")
+    try:
+        return spark_session("kohort pipeline history")
+    except ModuleNotFoundError as error:
+        fail(
+            f"Spark makes this history, and {(error.name or '').partition('.')[0]} is missing: pip install "
+            "'kohort[spark]'; or --engine local, which holds the log in memory"
+        )
 
 
 def _summarize(summary: HistorySummary, form: Format) -> None:
+    coverage = summary.coverage
     if form is not Format.TABLE:
-        print_document(asdict(summary), form)
+        document = asdict(summary)
+        if coverage is not None:
+            document["coverage"] |= {"partial": coverage.partial, "lines": coverage.lines}
+        print_document(document, form)
         return
-    print(
-        f"{plural(summary.groups, 'group')}, {summary.in_trouble} in trouble; {summary.records:,} log records in "
-        f"{plural(summary.partitions, 'partition')}, {summary.seconds:.1f} s after Spark's start"
-    )
+    partial = coverage is not None and coverage.partial
+    trouble = f"{summary.in_trouble} in trouble" if summary.in_trouble or not partial else "none seen in trouble"
+    after = "" if summary.engine == "local" else " after Spark's start"
+    lines = [
+        Line(
+            f"{plural(summary.groups, 'group')}, {trouble}; {summary.records:,} log records in "
+            f"{plural(summary.partitions, 'partition')}, {summary.seconds:.1f} s{after}"
+        )
+    ]
     for one in summary.findings[:TOLD]:
-        print(f"{'!!' if one.severity == BAD else ' !'} {one.headline}: {one.details}")
+        lines.append(Line(f"{'!!' if one.severity == BAD else ' !'} {one.headline}: {one.details}"))
     if len(summary.findings) > TOLD:
-        print(f"   and {plural(len(summary.findings) - TOLD, 'more finding')}")
-    print(summary.report)
+        lines.append(Line(f"   and {plural(len(summary.findings) - TOLD, 'more finding')}"))
+    if coverage is not None:
+        lines += [Line(f"{'seen: ' if number == 0 else '      '}{text}") for number, text in enumerate(coverage.lines)]
+    show([*lines, Line(summary.report, whole=True)])

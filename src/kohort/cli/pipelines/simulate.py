@@ -205,6 +205,8 @@ def _print(
 
 
 def _print_advice(advice: Advice) -> None:
+    first, *rest = advice.lines
+    typer.echo(f"{first}\n")
     print_table_of(
         advice.ways,
         {
@@ -217,7 +219,7 @@ def _print_advice(advice: Advice) -> None:
             number("REQUESTS/S"): lambda way: f"{way.deploy.requests_per_s:.1f}",
         },
     )
-    typer.echo("\n".join(["", *advice.lines]))
+    typer.echo("\n".join(["", *rest]))
 
 
 class _Row(NamedTuple):

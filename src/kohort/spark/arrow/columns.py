@@ -76,10 +76,13 @@ def repeated(text: str, rows: int) -> pa.StringArray:
 
 def binary(values: Sequence[bytes | None]) -> pa.BinaryArray:
     """Bytes and nulls, less than 2 GiB in all."""
+    nulls = values.count(None)
+    validity = None
+    if nulls:
+        present = np.array([value is not None for value in values], np.bool_)
+        validity = pa.py_buffer(np.packbits(present, bitorder="little"))
+    filled: Sequence[bytes] = [value or b"" for value in values] if nulls else values  # type: ignore[assignment]
     ends = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([0 if value is None else len(value) for value in values], out=ends[1:])
-    present = np.array([value is not None for value in values], np.bool_)
-    nulls = len(values) - int(present.sum())
-    validity = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
-    data = pa.py_buffer(b"".join(value for value in values if value))
+    np.cumsum(np.fromiter(map(len, filled), np.int64, len(filled)), out=ends[1:])
+    data = pa.py_buffer(b"".join(filled))
     return pa.Array.from_buffers(pa.binary(), len(values), [validity, pa.py_buffer(ends), data], null_count=nulls)

@@ -6,6 +6,7 @@ All records of a group are in one partition of `__consumer_offsets`. So one task
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kohort.client.admin.commit_metadata import MARK
+from kohort.spark.history.coverage import coverage_table
 from kohort.spark.history.decoding.columns import TIME, Numbers
 from kohort.spark.history.decoding.decode import KINDS, STATUS
 from kohort.spark.history.decoding.kernels import NOTHING
@@ -21,6 +23,11 @@ from kohort.spark.history.limits import Limits
 from kohort.spark.history.report import findings, incidents
 from kohort.spark.history.report.findings import Finding
 from kohort.spark.history.report.incidents import Owners
+from kohort.spark.history.report.journal_findings import of_stories, without_repeats
+from kohort.spark.history.report.names import described
+from kohort.spark.history.report.standing import Lags, of_lag
+from kohort.spark.history.stories import Document
+from kohort.spark.history.tables.clients import clients_of
 from kohort.spark.history.tables.columns import dense, encoded, instants, microseconds, milliseconds
 from kohort.spark.history.tables.commits import (
     Commits,
@@ -38,6 +45,7 @@ from kohort.spark.history.tables.ownership import PROTOCOLS, ownership_of, owner
 from kohort.spark.history.tables.rebalances import (
     rebalances_of,
     rebalances_table,
+    rejoining,
     storms,
     storms_table,
     with_moves,
@@ -59,8 +67,9 @@ TABLES = (
     "lag",
     "groups",
     "records",
+    "coverage",
 )
-"""The tables that `analyse` makes; `findings` and `log_ends` are written beside them."""
+"""The tables that `analyse` makes; `findings`, `log_ends` and `stories` are written beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,8 @@ class Context:
     ends: Ends = field(default_factory=lambda: Ends({}))
     topic_names: dict[bytes, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    stories: Mapping[str, Sequence[Document]] = field(default_factory=dict)
+    """Of kohort's journal, by group."""
 
 
 def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tuple[dict[str, pa.Table], list[Finding]]:
@@ -89,7 +100,9 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
     states = {group_names[number]: one for number, one in group_states(events).items()}
     rebalances = with_moves(rebalances_of(events), ownership)
     rebalances = with_pauses(rebalances, commits, {name: number for number, name in enumerate(group_names)})
-    stormy = storms(rebalances, limits.storm_rebalances, limits.storm_gap_ms)
+    clients = clients_of(records)
+    stormy = storms(rebalances, limits.storm_rebalances, limits.storm_gap_ms, clients)
+    rejoined = rejoining(rebalances, limits.rejoin_gap_ms, clients)
     queries = _queries(commits_in)[commits.rows]
     rewinds = incidents.rewinds(commits, states, encoded(commits_in.column("topic_id"))[0][commits.rows], queries)
     saws = sawteeth(commits, limits.saw_teeth, limits.saw_gap_ms)
@@ -109,14 +122,21 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
         limits,
     )
     places = commits.places.names()
+    standing = of_lag(Lags(context.edges, lag.lag, lag.ends, context.now), commits, places, states, limits)
+    stuck = {finding.group for finding in standing if finding.kind == "stuck"}
+    told = [one for one in zombies if one.kind != incidents.IDLE or places[one.place][0] not in stuck]
     found = [
         *findings.of_storms(stormy, group_names),
-        *findings.of_zombies(zombies, places),
+        *findings.of_rejoining(rejoined, group_names, stormy),
+        *findings.of_zombies(told, places, described(members)),
         *findings.of_sawteeth(saws, places, zombies),
         *findings.of_rewinds(rewinds, commits, places),
         *findings.of_expiries(due, commits, places, context.now, limits),
-        *findings.of_lag(context.edges, lag.lag, lag.ends, commits, places, states, limits),
+        *standing,
     ]
+    here = {name for name in (*states, *commits.places.group_names.to_pylist()) if name is not None}
+    of_journal = of_stories({group: context.stories[group] for group in sorted(here & context.stories.keys())}, limits)
+    found = [*without_repeats(found, of_journal), *of_journal]
     tables = {
         "commits": commits_table(commits, commits_in),
         "generations": generations_table(records),
@@ -132,6 +152,7 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
         "lag": lag.table(),
         "groups": _groups_table(commits, states, lag, found, Counter(group_names[one.group] for one in rebalances)),
         "records": _records_table(commits_in, groups_in),
+        "coverage": coverage_table([commits_in, groups_in]),
     }
     return tables, found
 

@@ -14,6 +14,8 @@ class Limits:
 
     storm_rebalances: int = 8
     storm_gap_ms: int = 2 * MINUTE
+    rejoin_gap_ms: int = 30 * MINUTE
+    """A client that comes back again and again is a finding if its returns are at most so far apart."""
     saw_teeth: int = 3
     saw_gap_ms: int = 30 * MINUTE
     zombie_commits: int = 3
@@ -22,6 +24,10 @@ class Limits:
     handover_ms: int = 10 * MINUTE
     """A sawtooth that begins within this time after a partition moved is the work of its former owner."""
     standstill_ms: int = 10 * MINUTE
+    stuck_ms: int = 2 * MINUTE
+    """A group without new commits is stuck after this time, or after ten of its usual intervals, if that is longer."""
+    deserted_ms: int = 2 * MINUTE
+    """A group without members is a finding after this time, if its lag grows."""
     offsets_retention_ms: int = 7 * DAY
     """The brokers' offsets.retention.minutes; Kafka's default."""
     expiry_warning_ms: int = 2 * DAY
@@ -29,8 +35,11 @@ class Limits:
     """A growing lag is a finding if it exceeds the records that are written in this time."""
 
 
-def why_storm(rebalances: int, newcomers: int) -> str:
-    """Why a group rebalances again and again, by the number of different members that came."""
+def why_storm(rebalances: int, newcomers: int, looping: str = "") -> str:
+    """Why a group rebalances again and again, by the number of different members that came; `looping` says which client
+    came again and again, and how often."""
+    if looping:
+        return f"{looping}: its sessions or polls time out, or it restarts"
     if newcomers >= rebalances // 2:
         return f"{newcomers} different members joined: restarts, or a rolling deployment"
     if newcomers:

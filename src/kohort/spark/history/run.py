@@ -1,16 +1,17 @@
 """The history of every group: from the `__consumer_offsets` log of a cluster, or dumps of it, to tables and a report.
 
-First the log records become typed columns. From a running cluster a streaming query with `decode=consumer_offsets`
-reads them up to the end that the log has when the query starts; one task reads and writes each file of dumps. Then one
-task analyses each partition of the log: all records of a group are in one partition, so nothing is shuffled.
+First the log records become typed columns, up to the end that the log has when the run starts, or file by file of
+dumps. Then each partition of the log is analysed by itself: all records of a group are in one partition, so nothing is
+shuffled. An engine does both: this process for small logs (`local_engine`), Spark for large ones (`spark_engine`). The
+work and its result do not depend on the engine.
 
-A second run continues the first step where the last run ended (Spark's checkpoint; a note for each file) and makes all
-tables again, because later records change the meaning of earlier ones: a span ends, a step back turns out to be a
-tooth. A record that is read twice counts once, by its offset in the log.
+A second run continues the first step where the last run ended (Spark's checkpoint, or a note) and makes all tables
+again, because later records change the meaning of earlier ones: a span ends, a step back turns out to be a tooth. A
+record that is read twice counts once, by its offset in the log.
 
     from kohort.spark.history import history
-    history(spark, output="s3a://lake/groups", bootstrap_servers="kafka:9092")
-    history(spark, output="/tmp/groups", files=["/var/lib/kafka/data"], ends="ends.parquet")
+    history(None, output="/tmp/groups", bootstrap_servers="kafka:9092")
+    history(spark, output="s3a://lake/groups", files=["/var/lib/kafka/data"], ends="ends.parquet")
 """
 
 from __future__ import annotations
@@ -21,26 +22,39 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kohort.client.cluster import Cluster
 from kohort.spark.history import cluster as live
 from kohort.spark.history.analysis import TABLES, Context, analyse
 from kohort.spark.history.cluster import OFFSETS_TOPIC
-from kohort.spark.history.decoding.dumps import ImportedDump, find_dumps, import_dump, topic_names
+from kohort.spark.history.coverage import Coverage
+from kohort.spark.history.decoding.dumps import ImportedDump, about_records, find_dumps, import_dump, topic_names
 from kohort.spark.history.ends import Ends, read_ends
 from kohort.spark.history.extent import Extent, extent_of, interval_edges
+from kohort.spark.history.journal import Journal, read_journal
 from kohort.spark.history.limits import Limits
+from kohort.spark.history.local_engine import LocalEngine
 from kohort.spark.history.report.findings import BAD, Finding, findings_table, worst_first
-from kohort.spark.history.store import HOLDS, HistoryFailed, HistorySummary, Store, by_partition, read_records
-from kohort.spark.history.tasks import run_tasks
+from kohort.spark.history.report.journal_findings import of_stories
+from kohort.spark.history.spark_engine import SparkEngine
+from kohort.spark.history.store import (
+    HOLDS,
+    HistoryFailed,
+    HistorySummary,
+    Store,
+    TooLarge,
+    by_partition,
+    read_records,
+)
 from kohort.spark.options.source import security_of
-from kohort.spark.runtime.failures import cause
-from kohort.spark.runtime.session import register, timestamps_in_micros
 
 CLIENT_ID = "kohort-history"
+_DEFAULTS = {"kafka.client.id": CLIENT_ID, "failOnDataLoss": "false"}
+_ASKED = {"subscribe": OFFSETS_TOPIC, "startingOffsets": "earliest", "decode": "consumer_offsets"}
+"""Options of the source, before and after those of the caller."""
 
 
 def history(
@@ -55,57 +69,69 @@ def history(
     limits: Limits | None = None,
     options: Mapping[str, str] | None = None,
     title: str = "",
+    most_records: int | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> HistorySummary:
     """Make or extend the history in `output`, a directory that all executors see (a path, or s3, gs, hdfs).
 
-    Read a cluster (`bootstrap_servers`; `options` go to the source, such as kafka.security.protocol), or `files`:
-    Parquet with the columns of Spark's Kafka source, or directories of a broker's segments. `ends` names a file
-    (Parquet or CSV) with the columns topic, partition, at and end, for the lag of a dump. `isolation` is read_committed
-    or read_uncommitted. `interval_s` is the width of the intervals of rates and lag; by default it depends on the
-    length of the history. Raises HistoryFailed, KafkaError, DumpError.
+    `spark` is a session, or None: then this process does the work, a million records in seconds; TooLarge is raised if
+    there are more than `most_records`. Read a cluster (`bootstrap_servers`; `options` go to the source, such as
+    kafka.security.protocol), or `files`: Parquet with the columns of Spark's Kafka source, or directories of a broker's
+    segments. `ends` names a file (Parquet or CSV) with the columns topic, partition, at and end, for the lag of a dump.
+    `isolation` is read_committed or read_uncommitted. `interval_s` is the width of the intervals of rates and lag; by
+    default it depends on the length of the history. Raises HistoryFailed, KafkaError, DumpError.
     """
     if (bootstrap_servers is None) == (not files):
         raise HistoryFailed("a history needs a cluster (bootstrap_servers) or files, one of the two")
     if isolation not in ("read_committed", "read_uncommitted"):
         raise HistoryFailed(f"isolation is {isolation!r}; it must be read_committed or read_uncommitted")
     began = time.monotonic()
+    engine = LocalEngine(most_records) if spark is None else SparkEngine(spark)
     store = Store(str(output))
-    kept = store.table("log_ends")  # the log ends that earlier runs knew
-    known = Ends.of(kept) if kept is not None else Ends({})
+    known = _kept_ends(store)
     if ends is not None:
         known = known.extended(read_ends(ends))
+    source = {"kafka.bootstrap.servers": bootstrap_servers or "", **(options or {})}
+    journal = Journal.kept(store.table("stories"), "a dump has none")
     imported: list[ImportedDump] = []
     names: dict[bytes, str] = {}
-    source = {"kafka.bootstrap.servers": bootstrap_servers or "", **(options or {})}
     now = int(time.time() * 1000)
     if bootstrap_servers is not None:
         with _open(bootstrap_servers, source) as cluster:
             live.check_topic(cluster)
+            journal = journal.extended(read_journal(cluster))
         on_progress(f"reading {OFFSETS_TOPIC}")
-        _read_live(spark, store, source, isolation)
+        engine.read(store, _DEFAULTS | {"kafka.isolation.level": isolation, **source} | _ASKED)
     else:
         on_progress("decoding the files")
-        names = topic_names(files)
-        imported = run_tasks(spark, find_dumps(files), partial(import_dump, store, isolation=isolation))
-    partitions = by_partition([*_live_files(spark, store), *store.files("records/files")])
+        names, dumps = topic_names(files), find_dumps(files)
+        if spark is None and most_records is not None and about_records(dumps) > most_records:
+            raise TooLarge(most_records)
+        imported = engine.run(dumps, partial(import_dump, store, isolation=isolation))
+    partitions = by_partition([*store.streamed("records/live"), *store.files("records/files")])
     on_progress(f"scanning {len(partitions)} partitions of the log")
-    extent = Extent.of(run_tasks(spark, list(partitions.values()), extent_of))
+    extent = Extent.of(engine.run(list(partitions.values()), extent_of))
+    if spark is None and most_records is not None and extent.records > most_records:
+        raise TooLarge(most_records)
     if bootstrap_servers is None or not extent.records:
         now = max(extent.last, now if bootstrap_servers is not None else 0)
     edges = interval_edges(extent.first, now, interval_s)
+    existing = extent.places
     if bootstrap_servers is not None:
         on_progress("reading the end offsets of the topics")
         with _open(bootstrap_servers, source) as cluster:
             names = live.topic_names(cluster)
-            known = known.extended(live.ends_over_time(cluster, extent.places, edges, on_progress))
+            known = known.extended(live.ends_over_time(cluster, existing, edges, on_progress))
+        if topics := set(names.values()):
+            existing = frozenset(place for place in existing if place[0] in topics)
     on_progress("analysing")
-    context = Context(edges, now, known, names, limits or Limits())
+    context = Context(edges, now, known, names, limits or Limits(), journal.stories)
     work = partitions or {0: {name: [] for name in HOLDS}}  # an empty log has all tables, without rows
-    analysed = run_tasks(spark, sorted(work.items()), partial(_analyse_partition, store, context))
-    findings = worst_first(finding for part in analysed for finding in part.findings)
+    analysed = engine.run(sorted(work.items()), partial(_analyse_partition, store, context))
+    findings = _findings(analysed, journal, context.limits)
     store.write("tables/findings/part-00000.parquet", findings_table(findings))
     store.write("tables/log_ends/part-00000.parquet", known.table())
+    store.write("tables/stories/part-00000.parquet", journal.table())
     summary = HistorySummary(
         records=sum(part.records for part in analysed),
         partitions=len(partitions),
@@ -115,10 +141,19 @@ def history(
         since_ms=extent.first,
         until_ms=now if extent.records else -1,
         rows={name: sum(part.rows[name] for part in analysed) for name in TABLES}
-        | {"findings": len(findings), "log_ends": sum(len(at) for at, _ in known.series.values())},
+        | {"findings": len(findings), "log_ends": sum(len(at) for at, _ in known.series.values())}
+        | {"stories": journal.count},
         left_out=sum(one.aborted + one.open for one in imported),
         report=f"{store.root}/report.html",
         seconds=time.monotonic() - began,
+        coverage=Coverage.of(
+            [part.coverage for part in analysed],
+            until_ms=now,
+            journal=(journal.count, journal.since_ms, journal.why_not),
+            partitions=len(existing),
+            ends=len(existing & known.series.keys()),
+        ),
+        engine="local" if spark is None else "spark",
     )
     on_progress("writing the report")
     from kohort.spark.history.report.page import report_page  # imports matplotlib and Jinja2
@@ -128,51 +163,15 @@ def history(
     return summary
 
 
+def _kept_ends(store: Store) -> Ends:
+    """The log ends that earlier runs knew."""
+    kept = store.table("log_ends")
+    return Ends.of(kept) if kept is not None else Ends({})
+
+
 def _open(bootstrap_servers: str, options: Mapping[str, str]) -> Cluster:
     security = security_of({name.lower(): value for name, value in options.items()})
     return Cluster(bootstrap_servers, CLIENT_ID, security=security)
-
-
-def _read_live(spark: Any, store: Store, source: Mapping[str, str], isolation: str) -> None:
-    """Append the records that are new since the last run to records/live. Raises HistoryFailed."""
-    register(spark)
-    rows = (
-        spark.readStream.format("kohort")
-        .options(
-            **{
-                "kafka.isolation.level": isolation,
-                "kafka.client.id": CLIENT_ID,
-                "failOnDataLoss": "false",
-                **source,
-                "subscribe": OFFSETS_TOPIC,
-                "startingOffsets": "earliest",
-                "decode": "consumer_offsets",
-            }
-        )
-        .load()
-        .selectExpr("*", "CASE WHEN kind IN (0, 1) THEN 'commits' ELSE 'groups' END AS of", "log_partition AS `in`")
-    )
-    with timestamps_in_micros(spark):
-        try:
-            query = (
-                rows.writeStream.format("parquet")
-                .partitionBy("of", "in")
-                .option("path", f"{store.root}/records/live")
-                .option("checkpointLocation", f"{store.root}/checkpoint")
-                .trigger(availableNow=True)
-                .start()
-            )
-            query.awaitTermination()
-        except Exception as error:
-            raise HistoryFailed(f"reading {OFFSETS_TOPIC} failed: {cause(error)}") from error
-
-
-def _live_files(spark: Any, store: Store) -> list[str]:
-    """The files that Spark's log of its sink names; others come from batches that failed."""
-    if not store.files("records/live"):
-        return []
-    found: list[str] = spark.read.parquet(f"{store.root}/records/live").inputFiles()
-    return sorted(unquote(file) if file.startswith("file:") else file for file in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +182,8 @@ class _Analysed:
     findings: list[Finding]
     records: int
     """The number of records in the log, each counted once."""
+    groups: frozenset[str]
+    coverage: pa.Table
 
 
 def _analyse_partition(store: Store, context: Context, work: tuple[int, Mapping[str, Sequence[str]]]) -> _Analysed:
@@ -194,4 +195,13 @@ def _analyse_partition(store: Store, context: Context, work: tuple[int, Mapping[
     for name, table in tables.items():
         store.write(f"tables/{name}/part-{partition:05}.parquet", table)
     rows = {name: table.num_rows for name, table in tables.items()}
-    return _Analysed(rows, findings, int(pc.sum(tables["records"].column("records")).as_py() or 0))
+    records = int(pc.sum(tables["records"].column("records")).as_py() or 0)
+    groups = frozenset(tables["groups"].column("group").to_pylist())
+    return _Analysed(rows, findings, records, groups, tables["coverage"])
+
+
+def _findings(analysed: Sequence[_Analysed], journal: Journal, limits: Limits) -> list[Finding]:
+    """Those of all partitions, and those of groups that only the journal has."""
+    known = {group for part in analysed for group in part.groups}
+    elsewhere = {group: stories for group, stories in journal.stories.items() if group not in known}
+    return worst_first([*(one for part in analysed for one in part.findings), *of_stories(elsewhere, limits)])

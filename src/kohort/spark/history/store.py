@@ -1,8 +1,8 @@
 """The directory of a history, on a local disk or in a store that pyarrow knows (s3, gs, hdfs); a run's summary.
 
     records/live/of=commits/in=12/    log records that the streaming query has read; `of` is commits or groups
-    records/files/of=groups/in=12/    log records from dumps, one file for each dump
-    records/files/notes/              for each dump its state when it was read
+    records/files/of=groups/in=12/    log records from dumps, one file for each dump; those that were read without Spark
+    records/files/notes/              for each dump its state when it was read; where reading without Spark continues
     checkpoint/                       the streaming query's checkpoint
     tables/NAME/part-00012.parquet    the tables, one file for each log partition
     report.html
@@ -12,15 +12,18 @@ A file is written under another name and then renamed, so a reader never sees ha
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kohort.spark.files.arrow import ArrowDirectory, file_system
+from kohort.spark.history.coverage import Coverage
 from kohort.spark.history.decoding.decode import SCHEMA
 from kohort.spark.history.report.findings import Finding
 from kohort.spark.source.read import converted_schema
@@ -30,6 +33,7 @@ ROWS = converted_schema(SCHEMA)
 HOLDS = ("commits", "groups")
 """The content of a file of records: offset commits, or the records of groups."""
 _TEXTS = ["group", "commit_topic", "metadata", "member_id"]
+_LOGGED = re.compile(r"\d+(\.compact)?")
 _PLACE = re.compile(r"of=(commits|groups)/in=(-?\d+)/")
 
 
@@ -54,10 +58,21 @@ class HistorySummary:
     """Records of dumps that belong to aborted transactions or to transactions without an end."""
     report: str = ""
     seconds: float = 0.0
+    coverage: Coverage | None = None
+    """What the run could see."""
+    engine: str = "spark"
 
 
 class HistoryFailed(RuntimeError):
     """The history cannot be made; the message says why."""
+
+
+class TooLarge(HistoryFailed):
+    """The log has more records than were allowed without Spark."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the log has more than {most:,} records")
+        self.most = most
 
 
 class Store:
@@ -78,6 +93,20 @@ class Store:
         """The addresses of all Parquet files below a directory, which need not exist."""
         found = (f"{self.root}/{place}/{one.path}" for one in (self / place).files())
         return sorted(file for file in found if file.endswith(".parquet"))
+
+    def streamed(self, place: str) -> list[str]:
+        """The addresses of the files that a streaming query has written below a directory: those that the log of its
+        sink names. Others come from batches that failed."""
+        log = self / f"{place}/_spark_metadata"
+        names = {int(name.partition(".")[0]): name for name in sorted(log.names()) if _LOGGED.fullmatch(name)}
+        last = max((number for number, name in names.items() if name.endswith(".compact")), default=-1)
+        found: dict[str, bool] = {}
+        for number in sorted(number for number in names if number >= last):
+            for line in (log / names[number]).read_text().splitlines()[1:]:
+                entry = json.loads(line)
+                path = entry["path"]
+                found[unquote(path) if path.startswith("file:") else path] = entry.get("action", "add") == "add"
+        return sorted(file for file, is_there in found.items() if is_there)
 
     def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table | None:
         """The table of this name; None if it does not exist yet."""

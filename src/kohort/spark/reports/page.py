@@ -60,6 +60,15 @@ class Annotated(NamedTuple):
     note: str
 
 
+class Fact(NamedTuple):
+    """An important fact. `tone` as of `Number`; `section` is the title of the section that shows more of it."""
+
+    tone: str
+    headline: str
+    details: str = ""
+    section: str = ""
+
+
 class Unbroken(NamedTuple):
     """A table cell whose text stays on one line."""
 
@@ -94,9 +103,13 @@ class Page:
         self._sections.append((anchor, title))
         self._add("section", anchor=anchor, title=title, explanation=explanation)
 
-    def findings(self, findings: Sequence[tuple[str, str, str]]) -> None:
-        """The most important facts: (tone, headline, details), with the tones of `Number`."""
-        self._add("findings", findings=findings)
+    def findings(self, findings: Sequence[Fact | tuple[str, str, str]]) -> None:
+        """The most important facts: each a Fact, or its tone, headline and details."""
+        self._add("findings", findings=[Fact(*one) for one in findings])
+
+    def notice(self, title: str, lines: Sequence[str]) -> None:
+        """What the reader has to know about the page itself."""
+        self._add("notice", title=title, lines=lines)
 
     def figure(
         self, figure: Any, caption: str = "", *, narrow: Any = None, legend: Sequence[LegendEntry] = (), alt: str = ""
@@ -134,6 +147,10 @@ class Page:
 
     def html(self) -> str:
         """The whole page."""
+        anchors = {title: anchor for anchor, title in self._sections}
+        for macro, values in self._parts:
+            if macro == "findings":
+                values["anchors"] = anchors
         return _templates().get_template("page.html.j2").render(
             title=self._title, subtitle=self._subtitle, sections=self._sections, parts=self._parts
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 The comparison is between one barrier, at which all members stop until all have joined (the classic protocol), and
 partitions that are handed over one by one. It is made for the largest simulated groups, for each pattern. The report
-for a group of a given size (`Advice`) begins with the recommendation.
+begins with what to do: for a group of a given size (`Advice`), or for each pattern the way that pauses least.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from kohort.simulator.sizing.advice import Advice
 from kohort.simulator.sizing.point import CONSUMER, COOPERATIVE, EAGER, PATTERNS, PROTOCOLS
 from kohort.simulator.sizing.summary import Cost
-from kohort.spark.reports.figures import SERIES, drawing, new_figure
-from kohort.spark.reports.page import LegendEntry, Number, Page, Unbroken
+from kohort.spark.reports.figures import INK, SERIES, drawing, new_figure
+from kohort.spark.reports.page import Fact, LegendEntry, Number, Page, Unbroken
 
 COLOURS = {EAGER: SERIES[1], COOPERATIVE: SERIES[3], CONSUMER: SERIES[0]}
 LEAST_S = 0.1
@@ -46,14 +46,16 @@ MEANINGS = (
 def page(costs: Sequence[Cost], advice: Advice | None = None, errors: Sequence[str] = ()) -> Page:
     """`costs` are those of every point, in order. `errors` say why some runs have no figures."""
     report = Page("The cost of a deployment for a consumer group", _subtitle(costs))
+    if advice is not None:
+        _advice(report, advice)
+    else:
+        _recommendation(report, costs)
     if errors:
         report.findings([("bad", "Some runs have no figures", "; ".join(errors))])
     unsettled = [cost for cost in costs if not cost.settled]
     if unsettled:
         which = "; ".join(dict.fromkeys(f"{c.point.pattern}, {c.point.members} members, {c.label}" for c in unsettled))
         report.findings([("bad", "Some groups were not whole at the end", which)])
-    if advice is not None:
-        _advice(report, advice)
     _comparison_of_protocols(report, costs)
     with drawing():
         _plots(report, costs)
@@ -108,6 +110,45 @@ def _advice(report: Page, advice: Advice) -> None:
         "Every way to run it, the least pause a day first: partition-seconds that a deployment, a crash and a day "
         "pause; the worst partition, moves and requests in a deployment",
     )
+
+
+def _recommendation(report: Page, costs: Sequence[Cost]) -> None:
+    """The way that pauses least, all in all and for each pattern, of the largest groups."""
+    found = {pattern: _largest(pattern, costs) for pattern in PATTERNS}
+    compared = {name: ways for name, ways in found.items() if len(ways) > 1 and max(way.paused_s for way in ways) > 0}
+    if not compared:
+        return
+    totals: dict[str, list[float]] = {}
+    for ways in compared.values():
+        for cost in ways:
+            totals.setdefault(_way(cost), []).append(cost.paused_s)
+    everywhere = {way: sum(each) for way, each in totals.items() if len(each) == len(compared)}
+    least = min(everywhere, key=lambda way: everywhere[way], default="")
+    facts = []
+    for pattern, ways in compared.items():
+        ways = sorted(ways, key=lambda cost: (cost.paused_s, cost.requests))
+        alike = [cost for cost in ways if cost.paused_s <= ALIKE * ways[0].paused_s]
+        best, last = next((cost for cost in alike if _way(cost) == least), ways[0]), ways[-1]
+        details = f"{best.paused_s:,.1f} partition-seconds of pause, the worst partition {best.longest_pause_s:.1f} s"
+        details += f"; as {_way(last)} it is {last.paused_s:,.1f}"
+        facts.append(Fact("good", f"{pattern}: run it as {_way(best)}", details, "Paused"))
+    report.section("What to do", "The way to run the group that pauses least, for the largest simulated groups.")
+    if len(compared) > 1 and least:
+        details = (
+            f"{everywhere[least]:,.1f} partition-seconds of pause in {_listed(compared)} together, the least of all"
+        )
+        facts.insert(0, Fact("good", f"All in all, run it as {least}", details))
+    report.findings(facts)
+
+
+def _largest(pattern: str, costs: Sequence[Cost]) -> list[Cost]:
+    of = [cost for cost in costs if cost.point.pattern == pattern]
+    largest = max((cost.point.members for cost in of), default=0)
+    return [cost for cost in of if cost.point.members == largest]
+
+
+def _way(cost: Cost) -> str:
+    return cost.label if cost.point.pushed else f"{cost.label}, polled"
 
 
 # -- the comparison
@@ -214,10 +255,12 @@ Value = Callable[[Cost], float]
 
 def _plots(report: Page, costs: Sequence[Cost]) -> None:
     patterns = [pattern for pattern in PATTERNS if any(cost.point.pattern == pattern for cost in costs)]
+    over_sizes = len(_sizes(costs)) > 1  # lines; else bars, whose lengths must be in proportion
     for title, explanation, value, unit, is_log in (
         (
             "Paused",
-            "Partition-seconds without work on a partition. Both axes are logarithmic: a step is a factor.",
+            "Partition-seconds without work on a partition."
+            + (" Both axes are logarithmic: a step is a factor." if over_sizes else ""),
             lambda cost: cost.paused_s,
             "partition-seconds",
             True,
@@ -246,7 +289,7 @@ def _plots(report: Page, costs: Sequence[Cost]) -> None:
         ),
     ):
         report.section(title, explanation)
-        wide, narrow = (_panels(costs, patterns, value, unit, is_log, across) for across in (PANELS, 1))
+        wide, narrow = (_panels(costs, patterns, value, unit, is_log and over_sizes, across) for across in (PANELS, 1))
         legend = [LegendEntry(label, colour, is_solid) for label, colour, is_solid, _ in _labels(costs)]
         report.figure(wide, narrow=narrow, legend=legend, alt=f"{title} by protocol and group size")
 
@@ -256,8 +299,7 @@ def _labels(costs: Sequence[Cost]) -> list[tuple[str, str, bool, list[Cost]]]:
     lines: dict[str, list[Cost]] = {}
     clients = len({cost.point.client for cost in costs}) > 1
     for cost in costs:
-        label = cost.label if cost.point.pushed else f"{cost.label}, polled"
-        lines.setdefault(f"{label}, {cost.point.client}" if clients else label, []).append(cost)
+        lines.setdefault(f"{_way(cost)}, {cost.point.client}" if clients else _way(cost), []).append(cost)
     plain = len({(of[0].point.protocol, of[0].point.pushed) for of in lines.values()}) == len(lines)
     found = []
     for number, (label, of) in enumerate(list(lines.items())[:MOST_LABELS]):
@@ -271,7 +313,7 @@ def _panels(costs: Sequence[Cost], patterns: Sequence[str], value: Value, unit: 
     across = min(across, len(patterns))
     down = -(-len(patterns) // across)
     figure = new_figure(8 if across > 1 else 4, 2.6 * down + 0.2)
-    axes = figure.subplots(down, across, squeeze=False, sharey=is_log and len(_sizes(costs)) > 1)
+    axes = figure.subplots(down, across, squeeze=False, sharey=is_log)
     sizes = _sizes(costs)
     for number, panel in enumerate(axes.flat):
         if number >= len(patterns):
@@ -282,7 +324,7 @@ def _panels(costs: Sequence[Cost], patterns: Sequence[str], value: Value, unit: 
         if len(sizes) > 1:
             _lines(panel, of, sizes, value, is_log)
         else:
-            _bars(panel, of, value, is_log)
+            _bars(panel, of, value)
         panel.set_title(pattern)
         if number % across == 0 and len(sizes) > 1:
             panel.set_ylabel(unit)
@@ -314,16 +356,19 @@ def _lines(panel: Any, costs: Sequence[Cost], sizes: Sequence[int], value: Value
         panel.set_ylim(bottom=0)
 
 
-def _bars(panel: Any, costs: Sequence[Cost], value: Value, is_log: bool) -> None:
+def _bars(panel: Any, costs: Sequence[Cost], value: Value) -> None:
+    """Bars from zero, with their values."""
     lines = _labels(costs)[::-1]
-    values = [max(value(of[0]), LEAST_S) if is_log else value(of[0]) for *_, of in lines]
+    values = [value(of[0]) for *_, of in lines]
+    longest = max(values, default=0.0) or 1.0
     for row, ((_, colour, is_solid, _of), width) in enumerate(zip(lines, values, strict=True)):
         panel.barh(row, width, color=colour, alpha=1.0 if is_solid else 0.45, height=0.7)
+        panel.text(width + longest / 50, row, f"{width:,.4g}", va="center", fontsize=8, color=INK)
     panel.set_yticks(range(len(lines)), [label for label, *_ in lines])
+    panel.set_xlim(0, longest * 1.3)
+    panel.locator_params(axis="x", nbins=4)
+    panel.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
     panel.grid(axis="y", visible=False)
-    if is_log:
-        panel.set_xscale("log")
-        _decades(panel.xaxis)
 
 
 def _decades(axis: Any) -> None:
@@ -341,7 +386,7 @@ FIGURES: dict[str, Callable[[Cost], object]] = {
     "pattern": lambda cost: cost.point.pattern,
     "members": lambda cost: cost.point.members,
     "partitions": lambda cost: cost.point.partitions,
-    "protocol": lambda cost: cost.label if cost.point.pushed else f"{cost.label}, polled",
+    "protocol": lambda cost: _way(cost),
     "client": lambda cost: cost.point.client,
     "paused, p·s": lambda cost: cost.paused_s,
     "of the runs": lambda cost: f"{cost.paused_low_s:,.1f}–{cost.paused_high_s:,.1f}",

@@ -9,7 +9,8 @@ python or numba.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ WORTH_IT = 100_000
 
 _decoded = 0
 """How many records this process has decoded."""
+_plain = False
+"""True within `plain_kernels`."""
 
 
 class Kernels(NamedTuple):
@@ -53,12 +56,23 @@ def kernels_for(records: int) -> Kernels:
     wanted = os.environ.get(DECODER_VARIABLE, "").strip().lower()
     if wanted == "numba":
         return compiled()
-    if wanted == "python" or _decoded < WORTH_IT:
+    if wanted == "python" or _plain or _decoded < WORTH_IT:
         return PLAIN
     try:
         return compiled()
     except ImportError:
         return PLAIN
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Never compile, unless KOHORT_SPARK_DECODER demands it: for a process that runs for seconds."""
+    global _plain
+    before, _plain = _plain, True
+    try:
+        yield
+    finally:
+        _plain = before
 
 
 @cache

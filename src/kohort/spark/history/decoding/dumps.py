@@ -16,11 +16,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -29,7 +27,8 @@ from kohort.spark.arrow.decoder import filler
 from kohort.spark.files.arrow import file_system
 from kohort.spark.history.decoding.columns import TIME
 from kohort.spark.history.decoding.decode import decode
-from kohort.spark.history.store import HOLDS, Store, encoding
+from kohort.spark.history.decoding.record_files import RecordFiles
+from kohort.spark.history.store import Store
 from kohort.spark.source.read import PLACE
 from kohort.wire.batches import HEADER_SIZE, BatchHeader, check_crc, decode_records, read_header
 from kohort.wire.compression import decompress
@@ -134,6 +133,26 @@ def _state(files: list[fs.FileInfo]) -> str:
     return ";".join(f"{one.base_name}:{one.size}:{one.mtime_ns}" for one in files)
 
 
+BYTES_A_RECORD = 100
+"""Of a segment, about."""
+
+
+def about_records(dumps: Sequence[Dump]) -> int:
+    """How many records dumps have, about, without reading them. Raises DumpError."""
+    found = 0
+    for dump in dumps:
+        for file in dump.files:
+            system, path = file_system(file)
+            if dump.partition is not None:
+                found += (system.get_file_info(path).size or 0) // BYTES_A_RECORD
+                continue
+            try:
+                found += pq.ParquetFile(system.open_input_file(path)).metadata.num_rows
+            except pa.ArrowInvalid as error:
+                raise DumpError(f"{file}: {error}") from None
+    return found
+
+
 def import_dump(store: Store, dump: Dump, isolation: str) -> ImportedDump:
     """Decode a dump into records of the history, unless an earlier run has done it. Raises DumpError."""
     note = store / f"records/files/notes/{dump.key}.json"
@@ -142,15 +161,16 @@ def import_dump(store: Store, dump: Dump, isolation: str) -> ImportedDump:
     if before is not None and before["state"] == state:
         return ImportedDump(**before["taken"])
     imported = ImportedDump(dump.name)
-    with _Writer(store, dump.key, imported) as writer:
+    with RecordFiles(store, dump.key) as files:
         if dump.partition is None:
             for batch in _read_parquet(dump.files[0]):
-                writer.write(batch)
+                files.write(batch)
         else:
             for columns in _read_segments(dump, isolation, imported):
                 partitions = pa.repeat(pa.scalar(dump.partition, pa.int32()), len(columns.offsets))
                 times = timestamps(columns.times)
-                writer.write(_decoded(columns.keys, columns.values, partitions, columns.offsets, times))
+                files.write(_decoded(columns.keys, columns.values, partitions, columns.offsets, times))
+    imported.records, imported.files = files.records, files.written
     for file in set(before["taken"]["files"]) - set(imported.files) if before is not None else ():
         (store / file).remove()
     note.write_text(json.dumps({"state": state, "taken": asdict(imported)}))
@@ -179,35 +199,6 @@ def _decoded(keys: pa.Array, values: pa.Array, partitions: pa.Array, offsets: pa
     decoded = decode(keys, values, dictionaries=True)
     names = [*decoded.schema.names, *(place.name for place in PLACE)]
     return pa.table([*decoded.columns, partitions, offsets, times], names)
-
-
-class _Writer(ExitStack):
-    """Writes the files of one dump: for each log partition a file of commits and a file of group records."""
-
-    def __init__(self, store: Store, key: str, imported: ImportedDump) -> None:
-        super().__init__()
-        self._store, self._key, self._imported = store, key, imported
-        self._writers: dict[str, pq.ParquetWriter] = {}
-
-    def write(self, rows: pa.Table) -> None:
-        self._imported.records += rows.num_rows
-        is_commit = pc.is_in(rows.column("kind"), pa.array([0, 1], pa.int16()))
-        for holds, part in zip(HOLDS, (rows.filter(is_commit), rows.filter(pc.invert(is_commit))), strict=True):
-            if holds == "commits":
-                part = part.drop_columns(["members"])
-            partitions = pc.unique(part.column("log_partition")).to_pylist()
-            for partition in partitions:
-                one = len(partitions) == 1
-                mine = part if one else part.filter(pc.equal(part.column("log_partition"), partition))
-                self._writer(holds, partition, mine.schema).write_table(mine)
-
-    def _writer(self, holds: str, partition: int, schema: pa.Schema) -> pq.ParquetWriter:
-        place = f"records/files/of={holds}/in={partition}/{self._key}.parquet"
-        if place not in self._writers:
-            out = self.enter_context((self._store / place).new_file())
-            self._writers[place] = self.enter_context(pq.ParquetWriter(out, schema, **encoding(schema)))
-            self._imported.files.append(place)
-        return self._writers[place]
 
 
 # -- segments

@@ -29,10 +29,10 @@ from kohort.spark.history.report.incidents import (
 )
 from kohort.spark.history.tables.columns import microseconds
 from kohort.spark.history.tables.commits import FORWARD, Commits, Sawteeth
-from kohort.spark.history.tables.group_state import GroupState
-from kohort.spark.history.tables.rebalances import Storm
+from kohort.spark.history.tables.rebalances import Rejoining, Storm
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 Place = tuple[str, str, int]
 """Group, topic, partition."""
 
@@ -94,14 +94,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _by(rows: Iterable[_T], key: Callable[[_T], str]) -> dict[str, list[_T]]:
-    grouped: dict[str, list[_T]] = {}
+def by_group(rows: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    grouped: dict[_K, list[_T]] = {}
     for row in rows:
         grouped.setdefault(key(row), []).append(row)
     return grouped
 
 
-def _some(names: Iterable[str], most: int = 3) -> str:
+def some(names: Iterable[str], most: int = 3) -> str:
     distinct = list(dict.fromkeys(names))
     more = f" and {len(distinct) - most} more" if len(distinct) > most else ""
     return ", ".join(distinct[:most]) + more
@@ -109,28 +109,50 @@ def _some(names: Iterable[str], most: int = 3) -> str:
 
 def of_storms(found: Iterable[Storm], names: Sequence[str]) -> list[Finding]:
     lines = []
-    for group, ones in _by(found, lambda one: names[one.group]).items():
+    for (group, is_rollout), ones in by_group(found, lambda one: (names[one.group], one.is_rollout)).items():
         worst = max(ones, key=lambda one: one.rebalances)
         lasted = max(worst.until - worst.since, 1)
         again = "" if len(ones) == 1 else f" (the worst of {len(ones)} storms)"
-        why = why_storm(worst.rebalances, worst.newcomers)
+        looping = f"{worst.looping.words} joined again and again, {worst.loops} times" if worst.looping else ""
+        why = why_storm(worst.rebalances, worst.newcomers, looping)
         moved = f"{count(worst.moved, 'partition')} moved"
         pause_ms = worst.longest_pause_ms
         pause = f"; longest pause in its commits {duration(pause_ms)}" if pause_ms > 0 else ""
-        headline = f"{group} rebalanced {worst.rebalances} times in {duration(lasted)}{again}"
+        severity, kind, during = (WARN, "rolling deployment", " in a rolling deployment") if is_rollout else (
+            BAD, "storm", ""
+        )  # fmt: skip
+        headline = f"{group} rebalanced {worst.rebalances} times in {duration(lasted)}{during}{again}"
         details = f"{why}; {moved}{pause}"
-        lines.append(Finding(BAD, group, "storm", headline, details, worst.since, worst.until, worst.rebalances))
+        lines.append(Finding(severity, group, kind, headline, details, worst.since, worst.until, worst.rebalances))
     return lines
 
 
-def of_zombies(found: Iterable[Zombie], places: Sequence[Place]) -> list[Finding]:
+def of_rejoining(found: Iterable[Rejoining], names: Sequence[str], stormy: Iterable[Storm]) -> list[Finding]:
+    """Clients that come back again and again, without those that a storm names."""
+    explained = {(one.group, one.looping) for one in stormy}
     lines = []
-    for ones in _by(found, lambda one: f"{one.kind} {places[one.place][0]}").values():
+    for one in found:
+        if (one.group, one.client) in explained:
+            continue
+        group, since, until = names[one.group], one.times[0], one.times[-1]
+        headline = f"{one.client.words} joined {group} again and again: {len(one.times)} times in "
+        headline += duration(max(until - since, 1))
+        details = "the others stayed, so this is no deployment: its sessions or polls time out, or it restarts"
+        lines.append(Finding(BAD, group, "loop", headline, details, since, until, len(one.times)))
+    return lines
+
+
+def of_zombies(
+    found: Iterable[Zombie], places: Sequence[Place], people: Mapping[tuple[str, str], str]
+) -> list[Finding]:
+    """`people` has members in words, by group and member id."""
+    lines = []
+    for ones in by_group(found, lambda one: f"{one.kind} {places[one.place][0]}").values():
         kind, group = ones[0].kind, places[ones[0].place][0]
         since, until = min(one.since for one in ones), max(one.until for one in ones)
         where = count(len(ones), "partition")
-        which = _some(f"{places[one.place][1]}-{places[one.place][2]}" for one in ones)
-        who = _some(one.member for one in ones if one.member)
+        which = some(f"{places[one.place][1]}-{places[one.place][2]}" for one in ones)
+        who = some(people.get((group, one.member), one.member) for one in ones if one.member)
         commits = sum(one.commits for one in ones)
         if kind == NOT_A_MEMBER:
             headline = f"A process that is not a member commits to {group}"
@@ -155,8 +177,8 @@ def of_sawteeth(found: Sawteeth, places: Sequence[Place], zombies: Iterable[Zomb
     explained = {one.place for one in zombies if one.kind == FORMER_OWNER}
     rows = [row for row in range(len(found.place)) if int(found.place[row]) not in explained]
     lines = []
-    for group, ones in _by(rows, lambda row: places[int(found.place[row])][0]).items():
-        which = _some(f"{places[int(found.place[row])][1]}-{places[int(found.place[row])][2]}" for row in ones)
+    for group, ones in by_group(rows, lambda row: places[int(found.place[row])][0]).items():
+        which = some(f"{places[int(found.place[row])][1]}-{places[int(found.place[row])][2]}" for row in ones)
         teeth, deepest = int(found.teeth[ones].sum()), count(int(found.deepest[ones].max()), "record")
         since, until = int(found.since[ones].min()), int(found.until[ones].max())
         headline = f"Two consumers commit the same {'partition' if len(ones) == 1 else 'partitions'} of {group}"
@@ -170,7 +192,7 @@ def of_rewinds(found: Rewinds, commits: Commits, places: Sequence[Place]) -> lis
     lines = []
     size = commits.previous[found.rows] - commits.offset[found.rows]
     rows = [n for n in range(len(found.rows)) if found.cause[n] != RECREATED and _is_far(commits, int(found.rows[n]))]
-    for ones in _by(rows, lambda n: f"{found.cause[n]} {places[commits.place[found.rows[n]]][0]}").values():
+    for ones in by_group(rows, lambda n: f"{found.cause[n]} {places[commits.place[found.rows[n]]][0]}").values():
         group = places[commits.place[found.rows[ones[0]]]][0]
         at = commits.at[found.rows[ones]]
         again, skipped = int(np.maximum(size[ones], 0).sum()), int(np.maximum(-size[ones], 0).sum())
@@ -178,14 +200,20 @@ def of_rewinds(found: Rewinds, commits: Commits, places: Sequence[Place]) -> lis
         effect = f"{count(again, 'record')} to be read again" if again else f"{count(skipped, 'record')} skipped"
         cause = CAUSES[int(found.cause[ones[0]])]
         by_hand = found.cause[ones[0]] == RESET
-        headline = f"{group} was reset while it had no members" if by_hand else f"{group} went back to older offsets"
+        to_zero = bool((commits.offset[found.rows[ones]] == 0).all())
+        older = "offset 0" if to_zero else "older offsets"
+        headline = f"{group} went back to {older}"
+        if by_hand:
+            headline = f"{group} was reset{' to offset 0' if to_zero else ''} while it had no members"
         details, since, until = f"{effect} on {partitions}", int(at.min()), int(at.max())
         lines.append(Finding(WARN, group, cause, headline, details, since, until, again + skipped))
     return lines
 
 
 def _is_far(commits: Commits, row: int) -> bool:
-    """True if a step is larger than ten usual steps of its place; a smaller step is a retry."""
+    """True if a step is larger than ten usual steps of its place, or goes to 0; a smaller step is a retry."""
+    if commits.offset[row] == 0:
+        return True
     place = commits.place[row]
     mine = slice(int(commits.first[place]), int(commits.first[place + 1]))
     steps = (commits.offset - commits.previous)[mine][commits.step[mine] == FORWARD]
@@ -197,7 +225,7 @@ def of_expiries(due: Numbers, commits: Commits, places: Sequence[Place], now: in
     lines = []
     rows = due_soon(due, now, limits).tolist()
     last = commits.last()
-    for group, ones in _by(rows, lambda row: places[row][0]).items():
+    for group, ones in by_group(rows, lambda row: places[row][0]).items():
         first = int(due[ones].min())
         left = first - now
         when = f"in {duration(left)}" if left > 0 else "at any moment"
@@ -206,43 +234,4 @@ def of_expiries(due: Numbers, commits: Commits, places: Sequence[Place], now: in
         details = f"{count(len(ones), 'partition')}, committed {idle} ago. A member that starts later begins at "
         details += "auto.offset.reset"
         lines.append(Finding(severity, group, "expiring", headline, details, first, NOTHING, len(ones)))
-    return lines
-
-
-def of_lag(
-    times: Numbers,
-    lag: Numbers,
-    ends: Numbers,
-    commits: Commits,
-    places: Sequence[Place],
-    states: Mapping[str, GroupState],
-    limits: Limits,
-) -> list[Finding]:
-    """Groups that fall behind, or without members. `lag` and `ends` are by place and instant, NOTHING if not known."""
-    lines = []
-    rows = np.arange(len(places))[(lag >= 0).any(axis=1)].tolist() if len(places) else []
-    for group, ones in _by(rows, lambda row: places[row][0]).items():
-        known = (lag[ones] >= 0).all(axis=0)
-        if known.sum() < 8:
-            continue
-        at, total, end = times[known], lag[ones][:, known].sum(axis=0), ends[ones][:, known].sum(axis=0)
-        half = len(at) // 2
-        written = (end[-1] - end[half]) / max(at[-1] - at[half], 1)
-        now, grown = int(total[-1]), int(total[-1] - total[half])
-        state = states.get(group)
-        gone = state.deserted_since if state is not None else NOTHING
-        if gone != NOTHING and int(commits.at[commits.last()[ones]].max()) > gone + limits.zombie_grace_ms:
-            gone = NOTHING  # a process that is not a member reads for it
-        behind = now / written if written > 0 else 0.0
-        if now == 0 or grown <= 0 or behind < limits.behind_ms:
-            continue
-        if gone != NOTHING:
-            details = f"its last member left {duration(times[-1] - gone)} ago; {count(now, 'record')} wait"
-            lines.append(Finding(WARN, group, "deserted", f"{group} has no members", details, gone, NOTHING, now))
-        elif grown >= now / 3 and (np.diff(total[half:]) > 0).mean() > 0.6:  # it rises steadily, not in a single jump
-            before = duration(at[-1] - at[half])
-            details = f"lag {count(now, 'record')}, {duration(behind)} of what is written"
-            details += f"; {grown:,} more than {before} before"
-            since = int(at[half])
-            lines.append(Finding(BAD, group, "falling behind", f"{group} falls behind", details, since, NOTHING, now))
     return lines

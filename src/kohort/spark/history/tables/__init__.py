@@ -3,6 +3,7 @@
 commits         offset commits as a series for each place; sawteeth, rates
 group_records   the records of groups as arrays, their members flat
 groups          generations, members, and the events of groups
+clients         the client of each member
 ownership       which member had which partition, from when to when
 rebalances      rebalances and storms
 group_state     a group's members, and its times without any

@@ -32,6 +32,8 @@ class GroupState:
 def group_states(events: Iterable[GroupEvent]) -> dict[int, GroupState]:
     """The state of each group, by its number."""
     found: dict[int, GroupState] = {}
+    epochs: dict[int, int] = {}
+    """When the epoch of a group last rose above 0."""
     for event in events:
         is_first = event.group not in found
         state = found.setdefault(event.group, GroupState(CLASSIC if event.kind == 2 else CONSUMER))
@@ -57,4 +59,10 @@ def group_states(events: Iterable[GroupEvent]) -> dict[int, GroupState]:
             state.deserted.append((event.at, NOTHING))
         elif not had_members and state.members and state.deserted:
             state.deserted[-1] = (state.deserted[-1][0], event.at)
+        if event.kind == 3 and not event.deleted and event.epoch > 0:
+            epochs[event.group] = event.at
+    for group, at in epochs.items():
+        state = found[group]
+        if state.protocol == CONSUMER and not (state.members or state.deserted or state.deleted):
+            state.deserted.append((at, NOTHING))  # the epoch rose when the last member left
     return found

@@ -10,7 +10,8 @@ The records of groups are few, so this module reads them one by one, without par
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from kohort.spark.history.decoding.kernels import NOTHING
+from kohort.spark.history.stories import OFTEN, Client
+from kohort.spark.history.tables.clients import Clients
 from kohort.spark.history.tables.columns import field_of, instants, nullable, taken, words
 from kohort.spark.history.tables.commits import Commits
 from kohort.spark.history.tables.groups import GroupEvent
@@ -39,6 +42,8 @@ class Rebalance:
     """Members."""
     joined: tuple[str, ...]
     left: tuple[str, ...]
+    present: tuple[str, ...] = ()
+    """The members after it, as in `joined`."""
     raises: int = 1
     """How often the epoch was raised."""
     moved: int = 0
@@ -95,7 +100,16 @@ def _classic(state: _State, event: GroupEvent) -> Rebalance | None:
     left = tuple(sorted(set(before) - set(event.members)))
     started = event.state_at if 0 <= event.state_at <= event.at else NOTHING
     return Rebalance(
-        event.group, CLASSIC, event.epoch, started, event.at, len(before), len(event.members), joined, left
+        event.group,
+        CLASSIC,
+        event.epoch,
+        started,
+        event.at,
+        len(before),
+        len(event.members),
+        joined,
+        left,
+        event.members,
     )
 
 
@@ -130,6 +144,7 @@ def _consumer(state: _State, event: GroupEvent) -> Rebalance | None:
         after=len(members),
         joined=tuple(sorted(members - before)),
         left=tuple(sorted(before - members)),
+        present=tuple(sorted(members)),
     )
     state.open, state.settled = None, members
     return done if before or members else None
@@ -203,36 +218,52 @@ class Storm:
     members: int
     """At the end."""
     newcomers: int
-    """Different members that joined. In a rolling restart they are as many as the rebalances; if they are few, the same
-    members leave and join again."""
+    """Different members that joined. A client that restarts, or is expelled and comes back, is another member."""
+    clients: int
+    """Different clients that joined. In a rolling deployment they are as many as the restarts."""
+    looping: Client | None
+    """The client that joined again and again, if one did."""
+    loops: int
+    """How often it joined."""
+
+    @property
+    def is_rollout(self) -> bool:
+        return self.looping is None and self.newcomers >= self.rebalances // 2
 
 
-def storms(found: Iterable[Rebalance], least: int, gap_ms: int) -> list[Storm]:
+def storms(found: Iterable[Rebalance], least: int, gap_ms: int, clients: Clients) -> list[Storm]:
     """Runs of at least this many rebalances, each at most `gap_ms` after the one before it.
 
     A group needs one rebalance for each member that it gains or loses in the run; these are not counted.
     """
+    stormy = []
+    for run in _runs(found, gap_ms):
+        growth = abs(run[-1].after - run[0].before)
+        if sum(each.raises for each in run) - growth >= least:
+            stormy.append(_storm(run, clients))
+    return sorted(stormy, key=lambda storm: storm.since)
+
+
+def _runs(found: Iterable[Rebalance], gap_ms: int) -> Iterator[list[Rebalance]]:
     by_group: dict[int, list[Rebalance]] = {}
     for one in found:
         if one.after:
             by_group.setdefault(one.group, []).append(one)
-    stormy = []
     for ones in by_group.values():
         ones.sort(key=lambda one: one.seen)
         run = [ones[0]]
-        following: list[Rebalance | None] = [*ones[1:], None]
-        for later in following:
-            if later is not None and later.seen - run[-1].seen <= gap_ms:
-                run.append(later)
-                continue
-            growth = abs(run[-1].after - run[0].before)
-            if sum(each.raises for each in run) - growth >= least:
-                stormy.append(_storm(run))
-            run = [later] if later is not None else []
-    return sorted(stormy, key=lambda storm: storm.since)
+        for later in ones[1:]:
+            if later.seen - run[-1].seen > gap_ms:
+                yield run
+                run = []
+            run.append(later)
+        yield run
 
 
-def _storm(run: list[Rebalance]) -> Storm:
+def _storm(run: list[Rebalance], clients: Clients) -> Storm:
+    looping = _rejoined(run, clients)
+    worst = max(looping, key=lambda client: len(looping[client]), default=None)
+    joined = {member for one in run for member in one.joined}
     return Storm(
         run[0].group,
         run[0].started if run[0].started != NOTHING else run[0].seen,
@@ -241,8 +272,56 @@ def _storm(run: list[Rebalance]) -> Storm:
         sum(one.moved for one in run),
         max(one.pause_ms for one in run),
         run[-1].after,
-        len({member for one in run for member in one.joined}),
+        len(joined),
+        len({_client(clients, run[0].group, member) for member in joined}),
+        worst,
+        0 if worst is None else len(looping[worst]),
     )
+
+
+def _client(clients: Clients, group: int, member: str) -> Client:
+    return clients.get((group, member), Client(member))
+
+
+def _rejoined(run: Sequence[Rebalance], clients: Clients) -> dict[Client, list[int]]:
+    """When each client joined, of those that joined again and again while others did not.
+
+    Several members may have the same name and host; then each of them joins once in a rolling deployment.
+    """
+    joins: dict[Client, list[int]] = {}
+    together: Counter[Client] = Counter()
+    for one in run:
+        for member in one.joined:
+            joins.setdefault(_client(clients, one.group, member), []).append(one.seen)
+        together |= Counter(_client(clients, one.group, member) for member in one.present)
+    each = {client: len(times) / max(together[client], 1) for client, times in joins.items()}
+    for client in together:
+        each.setdefault(client, 0.0)
+    usual = sorted(each.values())[(len(each) - 1) // 2] if len(each) > 1 else 0.0
+    return {client: joins[client] for client, times in each.items() if times >= OFTEN and times >= 2 * usual}
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoining:
+    """A client that joined its group again and again, too seldom for a storm. Times in milliseconds."""
+
+    group: int
+    client: Client
+    times: tuple[int, ...]
+
+
+def rejoining(found: Iterable[Rebalance], gap_ms: int, clients: Clients) -> list[Rejoining]:
+    """Clients that come back again and again, at most `gap_ms` after the rebalance before.
+
+    max.poll.interval.ms is five minutes, so a client that exceeds it each time makes no storm.
+    """
+    return [
+        Rejoining(run[0].group, client, tuple(times))
+        for run in _runs(found, gap_ms)
+        # Of a group that has one client at a time, the log does not say whether it is a job that runs now and then.
+        if len({_client(clients, one.group, member) for one in run for member in one.present}) > 1
+        for client, times in _rejoined(run, clients).items()
+    ]
 
 
 def storms_table(found: list[Storm], group_names: pa.Array) -> pa.Table:
@@ -257,5 +336,8 @@ def storms_table(found: list[Storm], group_names: pa.Array) -> pa.Table:
             "longest_pause_ms": nullable(column("longest_pause_ms")),
             "members": pa.array(column("members"), pa.int32()),
             "newcomers": pa.array(column("newcomers"), pa.int32()),
+            "clients": pa.array(column("clients"), pa.int32()),
+            "looping": pa.array([one.looping.words if one.looping else None for one in found], pa.string()),
+            "loops": pa.array(column("loops"), pa.int32()),
         }
     )
