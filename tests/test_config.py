@@ -43,17 +43,27 @@ def test_later_sources_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "limits"),
     [
-        ({}, (192, 96, 96)),
-        ({"memory.max.bytes": 64 * MIB}, (32, 16, 16)),
-        ({"memory.max.bytes": 64 * MIB, "group.max.total.bytes": 4 * MIB}, (40, 20, 4)),
-        ({"queued.max.request.bytes": 256 * MIB}, (256, 64, 64)),
-        ({"queued.max.request.bytes": MIB, "queued.max.response.bytes": MIB, "group.max.total.bytes": MIB}, (1, 1, 1)),
+        ({}, (168, 96, 96, 24)),
+        ({"memory.max.bytes": 64 * MIB}, (28, 16, 16, 4)),
+        ({"memory.max.bytes": 64 * MIB, "group.max.total.bytes": 4 * MIB}, (35, 20, 4, 4)),
+        ({"queued.max.request.bytes": 240 * MIB}, (240, 64, 64, 16)),
+        ({"log.tail.max.bytes": 0}, (179.2, 102.4, 102.4, 0)),
+        (
+            {"queued.max.request.bytes": MIB, "queued.max.response.bytes": MIB, "group.max.total.bytes": MIB},
+            (1, 1, 1, 24),
+        ),
+        ({"queued.max.request.bytes": 192 * MIB, "group.max.total.bytes": 96 * MIB}, (192, 76.8, 96, 19.2)),
     ],
 )
-def test_limits_share_the_memory(texts: dict[str, int], limits: tuple[int, int, int]) -> None:
+def test_limits_share_the_memory(texts: dict[str, int], limits: tuple[float, ...]) -> None:
     config = load({name: str(value) for name, value in texts.items()}, environ={})
-    given = (config.queued_max_request_bytes, config.queued_max_response_bytes, config.group_max_total_bytes)
-    assert given == tuple(limit * MIB for limit in limits)
+    given = (
+        config.queued_max_request_bytes,
+        config.queued_max_response_bytes,
+        config.group_max_total_bytes,
+        config.log_tail_max_bytes,
+    )
+    assert given == tuple(int(limit * MIB) for limit in limits)
 
 
 def test_the_defaults_are_the_shares_of_the_default_memory() -> None:

@@ -25,6 +25,7 @@ HOT: tuple[str, ...] = (
     "kohort.broker.shortcuts.heartbeats",
     "kohort.broker.shortcuts.repeats",
     "kohort.broker.logs.partition",
+    "kohort.broker.logs.tails",
     "kohort.broker.waits.shard_deadlines",
     "kohort.broker.group_shards",
     "kohort.broker.machines",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kohort.broker.logs.partition import Appended, Partition
+from kohort.broker.logs.time_search import Search
 from kohort.broker.topics.topic_configs import TopicSettings, resolve
 from kohort.config import Config
 from kohort.storage.memory import MemoryStorage
@@ -113,10 +114,10 @@ class OneLog:
 
     def latest(self) -> tuple[int, int] | None:
         """Offset and timestamp of the latest record."""
-        found = self.partition.latest_record()
+        found = self.partition.first_record(None, Search())
         return found and (found.offset, found.timestamp)
 
     def first_since(self, timestamp: int) -> int | None:
         """The offset of the first record at this time or later."""
-        found = self.partition.first_record_at_or_after(timestamp)
+        found = self.partition.first_record(timestamp, Search())
         return found and found.offset

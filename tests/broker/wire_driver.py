@@ -30,9 +30,12 @@ from kohort.broker.turn import (
     HandedOut,
     Notice,
     Opened,
+    ReadAsked,
+    ReadDone,
     Release,
     Turn,
 )
+from kohort.broker.waits.outcomes import outcome
 from kohort.config import Config
 from kohort.coordinator.shard import Shard
 from kohort.simulator.checks.onlooker import response_of
@@ -182,9 +185,11 @@ class Wire:
         seed: int = 1,
         now: int = START_MS,
         stopwatch: Callable[[], int] = lambda: 0,
+        parks_reads: bool = False,
         **config: Any,
     ) -> None:
-        """`racks`: a letter for the rack of each broker, or "" for none."""
+        """`racks`: a letter for the rack of each broker, or "" for none. `parks_reads`: storage answers when the test
+        lets it (`reads`, `do_reads`)."""
         listeners = ",".join(f"127.0.0.1:{9092 + index}" for index in range(brokers))
         self.config = Config(brokers=brokers, listeners=listeners, **({"offsets_topic_num_partitions": 5} | config))
         self.storage: Storage = storage if storage is not None else MemoryStorage()
@@ -196,6 +201,8 @@ class Wire:
         """The notices of all turns so far."""
         self.tasks: list[HandedOut] = []
         """Work for the edge, which is done only if a test does it."""
+        self.reads: list[ReadAsked] = []
+        """Reads that the test has not done."""
         self.watch: Callable[[Turn], None] = lambda turn: None
         """Sees each turn."""
         self._next_connection = 0
@@ -208,6 +215,7 @@ class Wire:
                 Endpoint("127.0.0.1", 9092 + index, racks[index] if racks else None) for index in range(brokers)
             ],
             stopwatch=stopwatch,
+            parks_reads=parks_reads,
         ).load()
         self.step()
 
@@ -255,10 +263,23 @@ class Wire:
         self.complaints.extend(turn.complaints)
         self.notices.extend(turn.notices)
         self.tasks.extend(turn.tasks)
+        self.reads.extend(turn.reads)
         if turn.operations:
             self.storage.commit(turn.operations, self.storage.acquire())
         for release in turn.releases:
             self.release(release)
+
+    def found(self, asked: ReadAsked) -> ReadDone:
+        """What storage has for a read now."""
+        return outcome(self.storage.reader(), asked)
+
+    def do_reads(self) -> int:
+        """Do all reads, and those that their outcomes make necessary. Returns how many."""
+        count = 0
+        while self.reads:
+            self.step(self.found(self.reads.pop(0)))
+            count += 1
+        return count
 
     def release(self, release: Release) -> None:
         self.connections[release.connection].received(release)

@@ -31,6 +31,7 @@ FENCING, FETCH = "coordinator/offsets/ownership_fence.py", "broker/handlers/fetc
 PATTERNS, MATCHES = "coordinator/consumer/pattern_subscriptions.py", "coordinator/patterns/pattern_matches.py"
 TARGETS, HANDOVER = "coordinator/consumer/target.py", "coordinator/consumer/staged_target.py"
 SETTINGS, SHARDS, START = "coordinator/settings/group_settings.py", "broker/group_shards.py", "broker/start.py"
+READS, PARKED_READS = "broker/waits/reads.py", "tests/broker/logs/test_parked_reads.py::"
 MACHINES, TOPICS, MEMBERS = "broker/machines.py", "broker/topics/topic_store.py", "coordinator/consumer/members.py"
 
 
@@ -54,6 +55,30 @@ BUGS = {
     "an answer that nobody waits for keeps its memory": bug(
         ("simulator of hostile",),
         ("broker/works.py", "            self.size -= connection.work.size\n", ""),
+    ),
+    # -- reads that storage answers later
+    "what compaction replaces stays in what was read before": bug(
+        (f"{PARKED_READS}test_what_compaction_replaces_meanwhile_is_read_again",),
+        (READS, "                read.replace(first, last)\n", "                pass\n"),
+    ),
+    "what compaction replaces stays in the tail": bug(
+        (f"{PARKED_READS}test_what_compaction_replaces_leaves_the_tail",),
+        ("broker/logs/partition.py", "self.tail.drop_up_to(replaced[-1].last)", "pass"),
+    ),
+    "what was read keeps its room when it is answered": bug(
+        (
+            f"{PARKED_READS}test_older_records_wait_for_a_read",
+            f"{PARKED_READS}test_a_closed_connection_drops_its_reads",
+        ),
+        (READS, "                self.size -= read.size\n", "                pass\n"),
+    ),
+    "a fetch is answered before all of its reads are done": bug(
+        (f"{PARKED_READS}test_a_failed_read_is_an_error_that_clients_retry",),
+        (READS, "return None if wait.reads_left else wait", "return wait"),
+    ),
+    "records that were deleted during a search by time are found": bug(
+        (f"{PARKED_READS}test_a_record_that_is_deleted_during_its_search_is_not_found",),
+        ("broker/handlers/records.py", "located.offset >= partition.start_offset", "True"),
     ),
     "a stop leaves logs of a topic that was being created or deleted": bug(
         ("tests/broker/test_large_topics.py::test_a_crash_after_any_turn_leaves_all_or_nothing",),

@@ -64,6 +64,7 @@ class EchoBroker:
         endpoints: Sequence[Any],
         assignors: Mapping[str, Any],
         stopwatch: Callable[[], int],
+        parks_reads: bool,
     ) -> None:
         quotas = Quotas()
         catalog = SimpleNamespace(

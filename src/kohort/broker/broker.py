@@ -42,7 +42,7 @@ from kohort.broker.connection import Connection, ParkedRequest, Waiting, late_re
 from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
-from kohort.broker.nodes import Endpoint, Node
+from kohort.broker.nodes import Endpoint, nodes_of
 from kohort.broker.quotas.throttling import Throttling
 from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
@@ -61,6 +61,7 @@ from kohort.broker.turn import (
     MoveGroup,
     MovePartition,
     Opened,
+    ReadDone,
     Release,
     Send,
     Shutdown,
@@ -78,9 +79,6 @@ from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.storage.protocol import Storage
 
-NOTHING = b"", 0
-"""No answer, and no bytes of requests taken."""
-
 
 class Broker:
     """All brokers of this process; they differ in their ids and in what they lead."""
@@ -95,13 +93,11 @@ class Broker:
         endpoints: Sequence[Endpoint],
         assignors: Mapping[str, Assignor] = BUILT_IN,
         stopwatch: Callable[[], int] = never,
+        parks_reads: bool = False,
     ) -> None:
-        """`stopwatch` returns nanoseconds: it measures the time of requests for quotas."""
-        nodes = [
-            Node(config.broker_id + index, endpoint.host, endpoint.port, endpoint.rack, endpoint.by_listener)
-            for index, endpoint in enumerate(endpoints)
-        ]
-        self._state = BrokerState(config, storage, nodes, random, now, assignors)
+        """`stopwatch` (nanoseconds) measures requests for quotas. `parks_reads`: no step reads records from storage."""
+        nodes = nodes_of(config.broker_id, endpoints)
+        self._state = BrokerState(config, storage, nodes, random, now, assignors, parks_reads=parks_reads)
         self._state.advertised_apis = advertised(consumer_groups=self._state.serves_consumer_groups)
         self._most_bytes = most_bytes(config)
         self._upkeep = Upkeep(self._state, now)
@@ -115,7 +111,7 @@ class Broker:
         self._ready = Ready(self._state.turn)
         self._state.turn.others = self._ready.__len__
         self.works = Works(config.queued_max_response_bytes)
-        self._done: deque[TaskDone] = deque()
+        self._done: deque[TaskDone | ReadDone] = deque()
         """Outcomes that wait for their turn."""
         self._releases: list[Release] = []
         self._last_request_id = 0
@@ -146,9 +142,8 @@ class Broker:
     def next_deadline(self) -> Millis | None:
         if self._stopping:
             return None
-        waits = self._state.fetch_waits
-        shards, upkeep = self._state.machines.deadlines.next(), self._upkeep.next_deadline()
-        deadlines = shards, waits.next_deadline(), upkeep, self._throttling.next_deadline()
+        shards, fetches = self._state.machines.deadlines.next(), self._state.fetch_waits.next_deadline()
+        deadlines = shards, fetches, self._upkeep.next_deadline(), self._throttling.next_deadline()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def step(self, arrived: Iterable[Arrived], now: Millis, time_is_up: Callable[[], int] = never) -> Turn:
@@ -193,10 +188,9 @@ class Broker:
         they need. Returns the answers, and the size of these requests in bytes. Call this only while no turn is under
         way, and no frame of the connection waits for one."""
         connection = self._connections.get(connection_id)
-        if connection is None or connection.closing or connection.is_occupied or connection.is_held:
-            return NOTHING
-        if self._stopping or self._quotas.counts_time:
-            return NOTHING
+        takes_turn = self._stopping or self._quotas.counts_time
+        if takes_turn or connection is None or connection.closing or connection.is_occupied or connection.is_held:
+            return b"", 0
         return self.repeats.at_once(connection, data, now)
 
     def validate(self) -> None:
@@ -237,7 +231,7 @@ class Broker:
             case MovePartition() | MoveGroup() | BrokerPresence():
                 moves.carry_out(self._state, event)
                 self._settle()
-            case TaskDone():
+            case TaskDone() | ReadDone():
                 self._done.append(event)
             case events.ServerPaused():
                 self._state.machines.ask_all(event)
@@ -248,10 +242,15 @@ class Broker:
                 assert_never(event)
 
     def _take_done(self) -> None:
-        """The outcomes of tasks: each may take many milliseconds, so requests go between."""
+        """The outcomes of tasks and of reads: each may take many milliseconds, so requests go between."""
         while self._done and not self._ready.is_over():
             done = self._done.popleft()
-            self._state.ask(done.shard, done.event)
+            if isinstance(done, TaskDone):
+                self._state.ask(done.shard, done.event)
+            elif isinstance(found := self._state.reads.done(done), FetchWait):
+                self._answer_fetch(found)
+            elif found is not None:
+                self._ready.put(self.works.read(found))
             self._settle()
 
     def _answer_held(self, connection: Connection) -> None:
@@ -274,11 +273,8 @@ class Broker:
         if connection.parked is not None:
             parked = self._parked.pop(connection.parked)
             connection.parked = None
-            if parked.shard is None:
-                self._state.fetch_waits.remove(parked.context.request_id)
-            else:
-                self._state.ask(parked.shard, events.RequestAbandoned(parked.context.request_id))
-                self._settle()
+            self._state.abandon(parked.context.request_id, parked.shard)
+            self._settle()
         self._ready.put(connection)
 
     def _shut_down(self) -> None:
@@ -292,7 +288,7 @@ class Broker:
         self._ready.clear()
         for shard in range(len(state.shards)):
             state.ask(shard, events.Unloaded())
-        for wait in state.fetch_waits.take_all():
+        for wait in (*state.fetch_waits.take_all(), *state.reads.stop()):
             if self._ready.is_over():
                 break
             self._answer_fetch(wait)
@@ -400,8 +396,7 @@ class Broker:
             response = self._throttling.throttled(connection, context, response)
         if connection.closing:
             return
-        answer = encoded(self._state, context, response, at_once=self._stopping)
-        self._finish(connection, context, answer, size)
+        self._finish(connection, context, encoded(self._state, context, response, at_once=self._stopping), size)
 
     def _emit(self, answer: Send, size: int) -> None:
         self._ready.answer_bytes += size

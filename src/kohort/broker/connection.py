@@ -22,11 +22,13 @@ FETCH = b"\0\1"
 class Work:
     """A request whose answer is being made in steps."""
 
-    __slots__ = ("context", "size", "steps")
+    __slots__ = ("context", "size", "steps", "waits")
 
-    def __init__(self, context: RequestContext, steps: Generator[int | None, None, Any], size: int) -> None:
+    def __init__(self, context: RequestContext, steps: Generator[Any, None, Any], size: int) -> None:
         self.context = context
         self.steps = steps
+        self.waits = False
+        """It goes on when a read is done (waits/reads.py)."""
         self.size = size
         """About the bytes of what has been made of the answer."""
 
@@ -173,7 +175,9 @@ class Connection:
         """True if its next request, or the next step of its answer, can be handled."""
         if self.parked is not None or self.is_unread:
             return False
-        return self.work is not None or (bool(self.backlog) and not self.is_muted)
+        if self.work is not None:
+            return not self.work.waits
+        return bool(self.backlog) and not self.is_muted
 
     @property
     def is_occupied(self) -> bool:

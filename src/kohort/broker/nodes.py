@@ -25,6 +25,14 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     by_listener: Mapping[str, tuple[str, int]] | None = None
 
 
+def nodes_of(first_id: int, endpoints: Sequence[Endpoint]) -> list[Node]:
+    """The brokers at these endpoints."""
+    return [
+        Node(first_id + index, endpoint.host, endpoint.port, endpoint.rack, endpoint.by_listener)
+        for index, endpoint in enumerate(endpoints)
+    ]
+
+
 class NodesByListener:
     """The brokers with the addresses that the clients of a listener get."""
 

@@ -76,12 +76,12 @@ class Room:
 class InSteps(msgspec.Struct, frozen=True, gc=False):
     """A handler's result: its answer takes long, so it is made in steps. Other requests are handled between them."""
 
-    steps: Generator[int | None, None, Any]
-    """Yields the bytes by which a step has made the answer larger (None: about STEP_BYTES). Returns what the handler
-    would return, or further steps."""
+    steps: Generator[Any, None, Any]
+    """Yields the bytes by which a step has made the answer larger (None: about STEP_BYTES), or a read that has to be
+    done before the next step (waits/reads.py). Returns what the handler would return, or further steps."""
 
 
-def in_steps(handler: Callable[..., Generator[int | None, None, Any]]) -> Callable[..., InSteps]:
+def in_steps(handler: Callable[..., Generator[Any, None, Any]]) -> Callable[..., InSteps]:
     """A handler out of a generator that yields between steps, and returns the response. A step takes less than a
     millisecond. Between two steps the state may change: iterate over copies."""
 

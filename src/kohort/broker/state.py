@@ -19,6 +19,7 @@ from kohort.broker.group_shards import GroupShards
 from kohort.broker.lag.commit_windows import CommitWindows
 from kohort.broker.lag.lag_times import LagTimes
 from kohort.broker.logs.partition import Partition
+from kohort.broker.logs.tails import Tails
 from kohort.broker.nodes import Node, NodesByListener
 from kohort.broker.quotas.entities import Entity
 from kohort.broker.quotas.meters import Meters
@@ -32,10 +33,11 @@ from kohort.broker.transactions.shards import TransactionShards
 from kohort.broker.turn import Millis, Release, Turn
 from kohort.broker.turn_builder import TurnBuilder
 from kohort.broker.waits.fetch_waits import FetchWaits
+from kohort.broker.waits.reads import MEMORY_SHARE, Reads
 from kohort.config import SETTINGS, Config
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
-from kohort.coordinator.events import Event, RequestId
+from kohort.coordinator.events import Event, RequestAbandoned, RequestId
 from kohort.storage.protocol import Storage
 from kohort.wire.known_clients import with_bindings
 
@@ -66,6 +68,8 @@ class BrokerState:
         random: random_module.Random,
         now: Millis,
         assignors: Mapping[str, Assignor] = BUILT_IN,
+        *,
+        parks_reads: bool = False,
     ) -> None:
         self.config = config
         self.storage = storage
@@ -92,7 +96,10 @@ class BrokerState:
         self.fetch_waits = FetchWaits()
         self.lag_times = LagTimes(storage)
         self.turn = TurnBuilder(now, self.fetch_waits, config.fetch_turn_max_bytes)
-        self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits)
+        self.reads = Reads(config.queued_max_response_bytes // MEMORY_SHARE)
+        self.tails = Tails(config.log_tail_max_bytes) if parks_reads else None
+        """None if storage is in memory and is read at once."""
+        self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits, self.tails)
         self.catalog = self.topics.catalog
         self.acl_authorizer = authorizer_of(config, self.catalog.acls)
         """None: everything is allowed."""
@@ -193,8 +200,17 @@ class BrokerState:
         """See `StateMachines.ask`."""
         return self.machines.ask(machine, event, awaited)
 
+    def abandon(self, request_id: RequestId, shard: int | None) -> None:
+        """The client of a parked request has gone. `shard`: the one that holds it; None for a fetch."""
+        if shard is not None:
+            self.ask(shard, RequestAbandoned(request_id))
+        else:
+            self.fetch_waits.remove(request_id)
+            self.reads.remove(request_id)
+
     def end_turn(self, releases: tuple[Release, ...]) -> Turn:
         self.rules_version = self.authorizer.version
         self.machines.append_decided()
         self.topics.append_decided()
+        self.turn.reads = self.reads.hand_out()
         return self.turn.take(releases)

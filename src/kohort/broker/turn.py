@@ -12,8 +12,9 @@ from typing import Literal, NewType
 import msgspec
 
 from kohort.broker.authorization import ANONYMOUS, Principal
+from kohort.broker.logs.time_search import Located
 from kohort.coordinator.events import AssignmentMade, PatternsResolved, ServerPaused, Task
-from kohort.storage.protocol import Operation
+from kohort.storage.protocol import LogKey, Operation, StoredBatch
 
 ConnectionId = NewType("ConnectionId", int)
 """Chosen by the edge, never reused within a process."""
@@ -87,12 +88,39 @@ class TaskDone(msgspec.Struct, frozen=True, gc=False):
     event: AssignmentMade | PatternsResolved
 
 
+class ReadDone(msgspec.Struct, frozen=True, gc=False):
+    """The outcome of a read that an earlier turn asked for. At most one of `damage` and `failure` has a text."""
+
+    read_id: int
+    batches: tuple[StoredBatch, ...] = ()
+    damage: str = ""
+    """A batch is damaged: another attempt finds the same."""
+    failure: str = ""
+    """The read failed; another attempt may succeed."""
+    located: Located | None = None
+    """What a search by time has found."""
+    left: int = 0
+    """How many records such a search may read besides."""
+    searched_enough: bool = False
+    """A search by time has read as many records as it may."""
+
+
 class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
 Arrived = (
-    Opened | Frame | Closed | Unread | MovePartition | MoveGroup | BrokerPresence | TaskDone | ServerPaused | Shutdown
+    Opened
+    | Frame
+    | Closed
+    | Unread
+    | MovePartition
+    | MoveGroup
+    | BrokerPresence
+    | TaskDone
+    | ReadDone
+    | ServerPaused
+    | Shutdown
 )
 
 
@@ -131,7 +159,7 @@ class Mute(msgspec.Struct, frozen=True, gc=False):
 class Complaint(msgspec.Struct, frozen=True, gc=False):
     """A line for the server's log that an operator should see."""
 
-    kind: Literal["damaged data", "rebalance held up", "assignment refused", "answer refused"]
+    kind: Literal["damaged data", "failed read", "rebalance held up", "assignment refused", "answer refused"]
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
     """Names and values of the log line."""
@@ -162,6 +190,29 @@ class LateRequest(msgspec.Struct, frozen=True, gc=False):
     """It waited for others on purpose: a join, a held heartbeat, a fetch of records that are not there yet."""
 
 
+class ByTime(msgspec.Struct, frozen=True, gc=False):
+    """A search by time (logs/time_search.py)."""
+
+    timestamp: int | None
+    """None: the first record with the largest timestamp."""
+    left: int
+    """How many records it may read."""
+
+
+class ReadAsked(msgspec.Struct, frozen=True, gc=False):
+    """A read of a log. Begin it when the turn's operations are durable; its outcome comes back as `ReadDone`, in any
+    order. It has no effect, so it may be dropped when the process stops."""
+
+    read_id: int
+    log: LogKey
+    offset: int
+    max_bytes: int
+    end_offset: int
+    """Nothing from here on is wanted."""
+    by_time: ByTime | None = None
+    """A search for a record from `offset` on, instead of its batches."""
+
+
 class HandedOut(msgspec.Struct, frozen=True, gc=False):
     """Work of a shard that would block the turn loop too long. Its outcome comes back as `TaskDone`, in any order."""
 
@@ -182,3 +233,4 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     mutes: tuple[Mute, ...] = ()
     """In order, and after the releases."""
     late: tuple[LateRequest, ...] = ()
+    reads: tuple[ReadAsked, ...] = ()

@@ -11,7 +11,7 @@ from typing import Literal
 
 from kohort.broker.logs.partition import Appended, Partition
 from kohort.broker.logs.validation import Room
-from kohort.broker.turn import Complaint, HandedOut, LateRequest, Millis, Mute, Notice, Release, Turn
+from kohort.broker.turn import Complaint, HandedOut, LateRequest, Millis, Mute, Notice, ReadAsked, Release, Turn
 from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.coordinator.events import Record, Reply
 from kohort.storage.protocol import Operation
@@ -47,6 +47,7 @@ class TurnBuilder:
         """See `Turn.log_level`."""
         self.mutes: list[Mute] = []
         self.late: list[LateRequest] = []
+        self.reads: tuple[ReadAsked, ...] = ()
 
     def begin(self, now: Millis) -> None:
         """The last turn's operations are durable by now."""
@@ -111,7 +112,8 @@ class TurnBuilder:
         self._notices.append(Notice(what, tuple(values.items()), level, is_limited=False))
 
     def take(self, releases: tuple[Release, ...]) -> Turn:
-        if not (self.tasks or self._complaints or self._notices or self.mutes or self.log_level or self.late):
+        told = self._complaints or self._notices or self.log_level or self.late
+        if not (self.tasks or self.reads or self.mutes or told):
             turn = Turn(tuple(self.operations), releases)
             self.operations.clear()
             return turn
@@ -124,7 +126,9 @@ class TurnBuilder:
             self.log_level,
             tuple(self.mutes),
             tuple(self.late),
+            self.reads,
         )
+        self.reads = ()
         self.late.clear()
         self.log_level = None
         self.mutes.clear()

@@ -8,12 +8,14 @@ round or a compaction is under way, the broker is busy: it gets the next turn at
 from __future__ import annotations
 
 from collections import deque
+from typing import Literal
 
 from kohort.broker.logs import retention
 from kohort.broker.logs.compaction import Compaction, DirtyPart
 from kohort.broker.logs.partition import Partition
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Complaint, Millis
+from kohort.broker.waits.reads import FailedRead
 from kohort.coordinator.events import ExpireOffsets
 from kohort.storage.protocol import DamagedBatch, LogKey
 
@@ -46,7 +48,8 @@ class Upkeep:
     @property
     def busy(self) -> bool:
         state = self._state
-        if self._compaction is not None or self._logs or self._expiring:
+        waits = self._compaction is not None and self._compaction.waits  # for a read, as do the logs behind it
+        if self._expiring or ((self._compaction is not None or self._logs) and not waits):
             return True
         return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
@@ -101,7 +104,8 @@ class Upkeep:
         self._retain(partition)
         if self._state.config.log_cleaner_enable and partition.settings.compact:
             dirty = self._dirty.setdefault(log, DirtyPart(0))
-            self._compaction = dirty.due(partition, self._state.storage, self._state.now)
+            reads = self._state.reads if self._state.tails is not None else None
+            self._compaction = dirty.due(partition, self._state.storage, self._state.now, reads)
             self._compacting = partition
             if self._compaction is None and not dirty.all_counted:
                 self._logs.append(log)
@@ -122,19 +126,28 @@ class Upkeep:
         assert partition is not None
         if state.topics.partition_of(partition.log) is not partition:
             self._compaction = None  # Its topic was deleted.
+            under_way.end()
             return
         try:
             replaced = under_way.step(state.now, state.catalog.config.producer_id_expiration_ms, COMPACTED_BYTES_A_TURN)
+        except FailedRead as failure:
+            self._complain("failed read", partition, f"cannot be compacted now: {failure}")
+            self._compaction = None  # The next round tries again.
+            return
         except DamagedBatch as damage:
             # The batches replaced so far are complete. The log is visited again when more is written to it.
-            topic = state.catalog.by_id.get(partition.log.topic_id)
-            name = topic.name if topic is not None else "the metadata log"
-            what = f"{name}-{partition.log.partition} cannot be compacted: {damage}"
-            state.turn.complain(Complaint("damaged data", what))
+            self._complain("damaged data", partition, f"cannot be compacted: {damage}")
             self._dirty[partition.log] = DirtyPart(partition.high_watermark)
             self._compaction = None
             return
         state.turn.operations.extend(replaced)
+        for replace in replaced:
+            state.reads.replaced(replace.log, replace.first, replace.last)
         if under_way.done:
             self._dirty[partition.log] = DirtyPart(under_way.clean_to, under_way.tombstones_go_ms)
             self._compaction = None
+
+    def _complain(self, kind: Literal["damaged data", "failed read"], partition: Partition, what: str) -> None:
+        topic = self._state.catalog.by_id.get(partition.log.topic_id)
+        name = topic.name if topic is not None else "the metadata log"
+        self._state.turn.complain(Complaint(kind, f"{name}-{partition.log.partition} {what}"))

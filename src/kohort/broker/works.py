@@ -12,6 +12,8 @@ from typing import Any
 from kohort.broker.apis import CHANGES, PRODUCE
 from kohort.broker.connection import Connection, Work
 from kohort.broker.request import STEP_BYTES, InSteps, RequestContext
+from kohort.broker.waits.reads import Read
+from kohort.coordinator.events import RequestId
 
 REQUEST_GROWS = 8
 """A decoded request takes about so many times the bytes of its frame, except Produce, which is hardly more than its
@@ -29,6 +31,8 @@ class Works:
         self.limit = limit
         """What unread answers leave of queued.max.response.bytes."""
         self._connections: dict[Connection, None] = {}
+        self._waiting: dict[RequestId, Connection] = {}
+        """Those that wait for a read."""
         self.size = 0
         """About the bytes of all answers under way, with their requests."""
 
@@ -40,6 +44,7 @@ class Works:
     def drop(self, connection: Connection) -> None:
         if connection.work is not None:
             self.size -= connection.work.size
+            self._waiting.pop(connection.work.context.request_id, None)
             connection.work = None
             del self._connections[connection]
 
@@ -60,12 +65,23 @@ class Works:
                     return done.value
                 work.steps = done.value.steps
                 continue
+            if isinstance(grown, Read):
+                work.waits = True
+                self._waiting[work.context.request_id] = connection
+                break
             grown = STEP_BYTES if grown is None else grown
             work.size += grown
             self.size += grown
             if is_over() or self.size > self.limit:
                 break
         return UNFINISHED
+
+    def read(self, request_id: RequestId) -> Connection:
+        """A read is done, and the answer goes on. Returns its connection."""
+        connection = self._waiting.pop(request_id)
+        assert connection.work is not None
+        connection.work.waits = False
+        return connection
 
     def largest(self) -> Connection | None:
         """The connection with the largest answer, if all of them are above the limit."""

@@ -1,4 +1,4 @@
-"""The limits of requests, unread answers and members share one setting, `memory.max.bytes`.
+"""The limits of requests, unread answers, members and tails of logs share one setting, `memory.max.bytes`.
 
 Limits that are given keep their values; the others share the rest. `check_memory` refuses limits that exceed the whole.
 """
@@ -11,7 +11,12 @@ from typing import Any
 from kohort.config.declaration import ConfigError
 from kohort.config.settings import SETTINGS, Config, property_name
 
-SHARES = {"queued_max_request_bytes": 2, "queued_max_response_bytes": 1, "group_max_total_bytes": 1}
+SHARES = {
+    "queued_max_request_bytes": 7,
+    "queued_max_response_bytes": 4,
+    "group_max_total_bytes": 4,
+    "log_tail_max_bytes": 1,
+}
 """The limits, by attribute, and their parts of the memory."""
 
 
@@ -25,6 +30,8 @@ def share_memory(values: Mapping[str, Any]) -> dict[str, Any]:
         name: max(rest * share // parts, SETTINGS[property_name(name)].metadata["low"])
         for name, share in open_shares.items()
     }
+    if "log_tail_max_bytes" in derived:  # it takes no room that other limits leave
+        derived["log_tail_max_bytes"] = min(derived["log_tail_max_bytes"], memory // sum(SHARES.values()))
     return {**values, **derived}
 
 

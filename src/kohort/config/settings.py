@@ -77,13 +77,14 @@ class Config(ListenerConfig):
     )
     memory_max_bytes: int = _setting(
         402_653_184,
-        "Memory for requests, unread answers and members together: queued.max.request.bytes gets half of it, "
-        "queued.max.response.bytes and group.max.total.bytes a quarter each. If some of the three are given, the "
-        "others share the rest; the three together must not exceed it",
+        "Memory for requests, unread answers, members and tails of logs together: of sixteen parts, "
+        "queued.max.request.bytes gets 7, queued.max.response.bytes and group.max.total.bytes 4 each, and "
+        "log.tail.max.bytes 1. If some of the four are given, the others share the rest; the four together must not "
+        "exceed it",
         low=16_777_216,
     )
     queued_max_request_bytes: int = _setting(
-        201_326_592,
+        176_160_768,
         "Bytes of requests read and not yet answered, over all connections. A quarter is left for requests of up to "
         "64 kB; while others wait for room, clients that stall in the middle of a request are closed. Default: a share "
         "of memory.max.bytes",
@@ -106,6 +107,12 @@ class Config(ListenerConfig):
     num_partitions: int = _setting(1, "Partitions of a topic created without a number", low=1, high=100_000)
     default_replication_factor: int = _setting(1, "Replication factor of such a topic", low=1, high=32767)
     max_partitions: int = _setting(100_000, "Partitions in all", low=1)
+    log_tail_max_bytes: int = _setting(
+        25_165_824,
+        "Bytes of the newest record batches of all logs, kept in memory: their readers need no read of the disk. "
+        "Default: a share of memory.max.bytes",
+        low=0,
+    )
     message_max_bytes: int = _setting(1_048_588, "Largest record batch", low=0, high=INT_MAX)
     message_max_uncompressed_bytes: int = _setting(
         16_777_216,

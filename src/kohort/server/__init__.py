@@ -18,6 +18,7 @@ connections       all connections: their limits, and the way to the turn loop an
 inflow            the bound on requests in memory
 open_files        the limit of open files
 outflow           the bound on answers in memory
+reading           records that are not in memory, read in a thread
 off_loop          assignors and pattern searches, in threads
 assignor_plugins  assignors of other packages, by entry point
 assignor_worker   the process that runs them

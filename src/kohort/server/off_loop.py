@@ -46,9 +46,9 @@ class OffLoop:
         self._loop = asyncio.get_running_loop()
         self._arrive = arrive
         self._plugins = _Plugins(plugin_timeout_ms)
-        self._own = _TaskThread("kohort-assign", self._assign, self._failed)
-        self._others = _TaskThread("kohort-plugins", self._ask_plugin, self._failed)
-        self._patterns = _TaskThread("kohort-patterns", self._resolve, self._failed)
+        self._own = TaskThread("kohort-assign", self._assign, self._failed)
+        self._others = TaskThread("kohort-plugins", self._ask_plugin, self._failed)
+        self._patterns = TaskThread("kohort-patterns", self._resolve, self._failed)
 
     def start(self, tasks: Sequence[HandedOut]) -> None:
         for handed_out in tasks:
@@ -99,11 +99,14 @@ class OffLoop:
             return  # the loop is closed: the server has stopped
 
 
-class _TaskThread(Generic[T]):
+class TaskThread(Generic[T]):
     """A thread that does one task after the other. The first task starts it."""
 
-    def __init__(self, name: str, work: Callable[[int, T], None], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, name: str, work: Callable[[int, T], None], failed: Callable[[Exception], None], rests: int = RESTS
+    ) -> None:
         self._name = name
+        self._rests = rests
         self._work = work
         self._failed = failed
         self._queue: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
@@ -148,7 +151,7 @@ class _TaskThread(Generic[T]):
             except Exception as error:
                 self._failed(error)
             if (took := time.thread_time() - began) > LONG_S:
-                self._stopped.wait(min(RESTS * took, LONGEST_REST_S))
+                self._stopped.wait(min(self._rests * took, LONGEST_REST_S))
 
     def _attempt(self, shard: int, task: T) -> None:
         for pause_s in PAUSES_S:

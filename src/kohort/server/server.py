@@ -41,6 +41,7 @@ from kohort.server.connection import Connection
 from kohort.server.connections import Connections
 from kohort.server.listeners import BoundSockets, Listener, ListenFailed, advertised
 from kohort.server.off_loop import OffLoop
+from kohort.server.reading import Reading
 from kohort.server.slow_requests import SlowRequests
 from kohort.server.turns import TurnLoop
 from kohort.storage.memory import MemoryStorage
@@ -180,6 +181,7 @@ class Server:
         assignors, unfit = serving(self.config)
         for why in unfit:
             log.warning("an assignor is left out", why=why)
+        is_in_memory = isinstance(storage, MemoryStorage)
         self._broker = Broker(
             self.config,
             storage,
@@ -188,6 +190,7 @@ class Server:
             endpoints=self._endpoints(),
             assignors=assignors,
             stopwatch=time.perf_counter_ns,
+            parks_reads=not is_in_memory,
         )
         lease = storage.acquire()
         try:
@@ -203,16 +206,19 @@ class Server:
             self._broker,
             storage,
             lease,
-            in_place=isinstance(storage, MemoryStorage),
+            in_place=is_in_memory,
             clock=self._clock,
             began=lambda: self._connections.turn_began(),
             deliver=lambda releases: self._connections.deliver(releases),
             mute=lambda mutes: self._connections.mute(mutes),
             hand_out=lambda tasks: self._off_loop.start(tasks),
+            read=lambda asked: self._reading.start(asked),
             failed=self.fail,
             observers=self._turn_observers(),
         )
         self._off_loop = OffLoop(self._turns.arrive, self.config.group_consumer_assignor_timeout_ms)
+        failed = partial(self._failed_in_thread, asyncio.get_running_loop())
+        self._reading = Reading(storage, self._turns.arrive, failed)
         self._connections = Connections(
             self.config,
             arrive=self._turns.arrive if self._http is None else self._http.requests.watching(self._turns.arrive),
@@ -357,6 +363,7 @@ class Server:
         if hasattr(self, "_turns"):
             self._turns.stop()
             self._off_loop.stop()
+            self._reading.stop()
         if self._entrance is not None:
             self._entrance.close()
         if hasattr(self, "_arrivals"):

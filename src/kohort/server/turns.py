@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import assert_never
 
 from kohort.broker.ready import COSTLY, OVER, WITHIN
-from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Mute, Notice, Release, Turn
+from kohort.broker.turn import Arrived, Complaint, ConnectionId, HandedOut, Mute, Notice, ReadAsked, Release, Turn
 from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnObserver, TurnSchedule
 from kohort.coordinator.events import ServerPaused
 from kohort.server import log
@@ -58,7 +58,7 @@ class Budget:
 
 class TurnLoop:
     """Calls `began` when a turn takes what has arrived, `deliver` with the releases of a durable turn, `mute` with
-    its mutes, `hand_out` with its tasks, and `failed` once with what stopped the loop."""
+    its mutes, `hand_out` with its tasks, `read` with its reads, and `failed` once with what stopped the loop."""
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class TurnLoop:
         deliver: Callable[[Sequence[Release]], None],
         mute: Callable[[Sequence[Mute]], None],
         hand_out: Callable[[Sequence[HandedOut]], None],
+        read: Callable[[Sequence[ReadAsked]], None],
         failed: Callable[[Exception], None],
         observers: Sequence[TurnObserver] = (),
     ) -> None:
@@ -83,6 +84,7 @@ class TurnLoop:
         self._deliver = deliver
         self._mute = mute
         self._hand_out = hand_out
+        self._read = read
         self._failed = failed
         self._told = _BrokerLog()
         self._writer = None if in_place else _Writer(self._loop, storage, lease)
@@ -209,6 +211,8 @@ class TurnLoop:
             self._mute(turn.mutes)
         if turn.tasks:
             self._hand_out(turn.tasks)
+        if turn.reads:
+            self._read(turn.reads)
         for complaint in turn.complaints:
             self._told.complaint(complaint)
         for notice in turn.notices:
@@ -276,7 +280,7 @@ class _BrokerLog:
                 if now - self._damage_logged_at.get(complaint.what, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
                     self._damage_logged_at[complaint.what] = now
                     log.error("damaged data", what=complaint.what, **dict(complaint.values))
-            case "rebalance held up" | "assignment refused" | "answer refused":
+            case "failed read" | "rebalance held up" | "assignment refused" | "answer refused":
                 self._limited.warning(complaint.what, **dict(complaint.values))
             case _:
                 assert_never(complaint.kind)

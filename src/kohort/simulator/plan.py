@@ -109,6 +109,10 @@ class Plan:
     """Of every client, from the start."""
     request_ms: tuple[Millis, ...] = (0,)
     """How long a request takes by the server's stopwatch. The simulated time does not move."""
+    parks_reads: bool = False
+    """The storage answers reads later, in any order."""
+    failed_reads: float = 0.0
+    """The chance that such a read fails."""
 
     def lines(self) -> list[str]:
         """The plan as text."""
@@ -121,6 +125,7 @@ class Plan:
             f"settings {settings}",
             f"faults {' '.join(faults) or 'none'}",
             f"transactions two_phases={self.two_phases} first_epoch={self.first_epoch}",
+            *([f"reads parked failed={self.failed_reads}"] if self.parks_reads else ()),
             *(f"actor {actor}" for actor in self.cast),
         ]
 
@@ -139,7 +144,7 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
         (*cast, *_operators(seed, cast)),
         int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
     )
-    plan = _with_guest(_with_transactions(_with_hostile(_fenced(plan))))
+    plan = _with_slow_reads(_with_guest(_with_transactions(_with_hostile(_fenced(plan)))))
     return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
 
 
@@ -212,6 +217,15 @@ def _with_transactions(plan: Plan) -> Plan:
         two_phases=random.choice((0, 0, 0.3, 1)),
         first_epoch=random.choice((0, 0, LAST_EPOCH - 3)),
     )
+
+
+def _with_slow_reads(plan: Plan) -> Plan:
+    """Fetches of records that are not in memory are parked; no records, few or all of them are in memory."""
+    random = Random(f"{plan.seed}/reads")
+    if random.random() >= 0.3:
+        return plan
+    config = {**plan.config, "log_tail_max_bytes": random.choice((0, 0, 2_000, 1_000_000))}
+    return replace(plan, config=config, parks_reads=True, failed_reads=random.choice((0, 0.05, 0.3)))
 
 
 def _faults(random: Random) -> Faults:

@@ -8,6 +8,7 @@ sqlite_reads      its reads
 sqlite_file       its file: locked, opened, created; what errors mean
 sqlite_format     its tables, rows and checksums
 sqlite_rows       reads the tables of logs and of batches
+sqlite_reader     reads beside the writer, in a thread of its own
 sqlite_producers  reads them by producer: last batches, open and aborted transactions
 gathered          small appends of many logs as one row a commit, until they move into their logs
 checkpoint        a thread: copies the write-ahead log into the database, and watches the files

@@ -12,7 +12,7 @@ Row 0 says which rows there are, so that a vanished one is noticed. The layout i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import error
 
 from kohort.storage.protocol import Append, LogKey, Operation, StoredBatch
@@ -140,6 +140,20 @@ def loaded(rows: Sequence[tuple[int, bytes]], keys: dict[int, LogKey], ends: dic
     except (TypeError, error, ProtocolError) as problem:
         raise ValueError(f"the table of gathered batches: {problem}") from None
     return gathered
+
+
+def batches_of(log_id: int, rows: Iterable[tuple[int, bytes]]) -> list[StoredBatch]:
+    """The batches of one log in these rows of the table, row 0 left out. Raises ValueError for damaged rows."""
+    found: list[StoredBatch] = []
+    try:
+        for row_id, data in rows:
+            content = data[GATHERED_CRC.size :]
+            if data[: GATHERED_CRC.size] != gathered_checksum(row_id, content):
+                raise ValueError("a row of gathered batches does not match its checksum")
+            found += [batch for of_log, batch in _batches_in(content) if of_log == log_id]
+    except (TypeError, error, ProtocolError) as problem:
+        raise ValueError(f"the table of gathered batches: {problem}") from None
+    return found
 
 
 def _batches_in(content: bytes) -> Iterator[tuple[int, StoredBatch]]:

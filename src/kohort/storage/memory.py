@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.protocol import (
     ABORT_MARKER,
+    NO_END,
     TRANSACTIONAL,
     Append,
     BatchInfo,
@@ -88,6 +89,28 @@ class _Log:
         twin.open_transactions = self.open_transactions
         twin.rebuild(self.batches)
         return twin
+
+
+class MemoryReader:
+    """Reads the memory engine. It has no view of its own: call it between two commits."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        self._storage = storage
+
+    def read(self, log: LogKey, offset: int, max_bytes: int, end_offset: int = NO_END) -> list[StoredBatch]:
+        return [batch for batch in self._storage.read(log, offset, max_bytes) if batch.base_offset < end_offset]
+
+    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        return self._storage.batches(log, offset)
+
+    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
+        return self._storage.first_at_or_after(log, timestamp)
+
+    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
+        return self._storage.max_timestamp(log)
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 class MemoryStorage:
@@ -244,6 +267,9 @@ class MemoryStorage:
         held = self._logs.get(log)
         ids = held.producers if held is not None else ()
         return sorted(producer_id for producer_id in ids if producer_id > after)[:limit]
+
+    def reader(self) -> MemoryReader:
+        return MemoryReader(self)
 
     def close(self) -> None:
         """Nothing to release; committed data stays readable (a restart in the same process)."""

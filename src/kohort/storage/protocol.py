@@ -10,7 +10,8 @@ One writer: `acquire` gives a lease. A commit with a lease that another writer h
 nothing. The engines of this package lock their data, so a running server never loses its lease.
 
 Threads: one call at a time, from any thread. `commit` may run in a writer thread, and reads may run off the event loop,
-between two commits. `log_info` costs no read and is called from the loop.
+between two commits. `log_info` costs no read and is called from the loop. A `LogReader` reads beside all of this, also
+during a commit, in one thread of its own.
 """
 
 from __future__ import annotations
@@ -183,6 +184,31 @@ class NoLog:
     def warning(self, name: str, **values: Any) -> None: ...
 
 
+NO_END = 1 << 62
+
+
+class LogReader(Protocol):
+    """Reads logs beside a running engine. One thread makes all calls."""
+
+    # Each call sees a commit as a whole or nothing of it, and all commits that were durable when it began. Raises
+    # StorageError; after any but DamagedFile the next call may succeed.
+
+    def read(self, log: LogKey, offset: int, max_bytes: int, end_offset: int = NO_END) -> list[StoredBatch]:
+        """As `Storage.read`, without the batches from `end_offset` on."""
+
+    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        """As `Storage.batches`. Consume or close it before the next call."""
+
+    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
+        """As `Storage.first_at_or_after`."""
+
+    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
+        """As `Storage.max_timestamp`."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
 class Storage(Protocol):
     """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
 
@@ -237,6 +263,9 @@ class Storage(Protocol):
 
     def producers(self, log: LogKey, after: int = -1, limit: int = 1 << 31) -> list[int]:
         """The first `limit` producer ids above `after` with at least one batch in the log, ascending."""
+
+    def reader(self) -> LogReader:
+        """A reader for another thread. Close it before the engine."""
 
     def close(self) -> None:
         """Release files and locks. Idempotent."""

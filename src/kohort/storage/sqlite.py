@@ -64,6 +64,7 @@ from kohort.storage.sqlite_format import (
     LogRow,
     upgrade,
 )
+from kohort.storage.sqlite_reader import SqliteReader
 from kohort.storage.sqlite_reads import SqliteReads
 
 PURGED_BATCHES = 2000
@@ -126,6 +127,9 @@ class SqliteStorage(SqliteReads):
         if not self._file.closed:
             self._checkpointer.stop()
             self._file.close()
+
+    def reader(self) -> SqliteReader:
+        return SqliteReader(self._file)
 
     # -- writing
 

@@ -19,23 +19,32 @@ READ_AT_ONCE = 16 * 1024
 otherwise a consumer that fetches a megabyte of large batches would have each of them read twice."""
 
 
+_LOG_COLUMNS = "id, topic_id, partition, start_offset, end_offset, size, first_batch, checksum"
+
+
 def load_logs(file: DatabaseFile) -> dict[LogKey, LogRow]:
     """The table of logs, of the format that was found. Raises StorageError for a damaged row."""
-    logs: dict[LogKey, LogRow] = {}
     transactions = "open_transactions, aborts" if file.version >= 3 else "0, 0"
-    for row in file.db.execute(
-        "SELECT id, topic_id, partition, start_offset, end_offset, size, first_batch, checksum, "
-        f"{transactions} FROM logs NOT INDEXED"
-    ):
-        try:
-            log = LogRow(row[0], LogKey(row[1], row[2]), row[3], row[4], row[5], row[6], row[8], row[9])
-            intact = log.row() == row
-        except (TypeError, struct.error):
-            intact = False
-        if not intact:
-            raise file.damaged("a row of the table of logs does not match its checksum")
-        logs[log.key] = log
-    return logs
+    rows = file.db.execute(f"SELECT {_LOG_COLUMNS}, {transactions} FROM logs NOT INDEXED")
+    return {log.key: log for log in (_log_row(file, row) for row in rows)}
+
+
+def load_log(file: DatabaseFile, key: LogKey) -> LogRow | None:
+    """One log of a file of the present format. Raises StorageError for a damaged row."""
+    select = f"SELECT {_LOG_COLUMNS}, open_transactions, aborts FROM logs WHERE topic_id = ? AND partition = ?"
+    row = file.db.execute(select, key).fetchone()
+    return None if row is None else _log_row(file, row)
+
+
+def _log_row(file: DatabaseFile, row: tuple[Any, ...]) -> LogRow:
+    try:
+        log = LogRow(row[0], LogKey(row[1], row[2]), row[3], row[4], row[5], row[6], row[8], row[9])
+        intact = log.row() == row
+    except (TypeError, struct.error):
+        intact = False
+    if not intact:
+        raise file.damaged("a row of the table of logs does not match its checksum")
+    return log
 
 
 class BatchRows:

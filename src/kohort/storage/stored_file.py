@@ -19,6 +19,7 @@ from kohort.storage.directory import SharedLock, WalFrames, check_restored
 from kohort.storage.protocol import Lease, Operation, StorageError
 from kohort.storage.sqlite_file import BUSY_MS, FILE_NAME, DatabaseFile
 from kohort.storage.sqlite_format import FORMAT_VERSION
+from kohort.storage.sqlite_reader import SqliteReader
 from kohort.storage.sqlite_reads import SqliteReads
 
 MOST_FAULTS = 100
@@ -144,6 +145,9 @@ class StoredFile(SqliteReads):
 
     def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
         raise StorageError(f"{self.path} is opened for reading only")
+
+    def reader(self) -> SqliteReader:
+        raise StorageError(f"{self.path} is read by one thread alone")
 
     def close(self) -> None:
         if not self._file.closed:

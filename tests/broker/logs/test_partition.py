@@ -11,6 +11,7 @@ import google_crc32c
 import pytest
 from logs import LOG, NOW, OneLog, batch, settings
 
+from kohort.broker.logs.time_search import Search
 from kohort.coordinator.events import Record
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import StorageError
@@ -162,7 +163,7 @@ def test_finding_records_by_time() -> None:
     log.produce(batch(b"d", timestamp=50))
     log.produce(batch(b"e", b"f", timestamp=200))
     assert [log.first_since(at) for at in (0, 100, 101, 102, 103, 200, 201, 202)] == [0, 0, 1, 2, 4, 4, 5, None]
-    found = log.partition.first_record_at_or_after(101)
+    found = log.partition.first_record(101, Search())
     assert found is not None
     assert (found.timestamp, found.leader_epoch) == (101, 2)
     assert log.latest() == (5, 201)

@@ -15,6 +15,9 @@ coordinator.
 A reader of committed records (isolation level 1) gets the batches before the last stable offset, and the list of the
 aborted transactions whose records it must drop. Control batches are for all readers, which skip them.
 
+Records that are not in memory are read by the edge. The fetch waits for all of its reads, and is then evaluated anew
+(waits/reads.py). An answer with what was read does not wait for more.
+
 Fetch sessions are declined: every answer has session 0, so clients send the full list each time. An answer holds only
 records that an earlier turn made durable.
 
@@ -39,9 +42,10 @@ from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint, Millis
 from kohort.broker.waits.fetch_waits import FetchWait
+from kohort.broker.waits.reads import READS, FailedRead, Read
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.offsets.ownership_fence import Fence, every
-from kohort.storage.protocol import DamagedBatch, LogKey
+from kohort.storage.protocol import DamagedBatch, LogKey, StoredBatch
 from kohort.wire.batches import read_header
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import (
@@ -69,6 +73,9 @@ STEP = 100
 STEPS_BYTES = 8_388_608
 """Most bytes of records in an answer that is read in steps: they stay in memory until all partitions are read."""
 
+STORAGE_ERRORS = 6
+"""The first version whose clients try again after KAFKA_STORAGE_ERROR (KafkaApis.maybeDownConvertStorageError)."""
+
 Fetched = FetchResponse | FetchWait | InSteps
 
 
@@ -87,6 +94,10 @@ class _Reading(msgspec.Struct):
     """What the turn leaves of it for this answer."""
     left_bytes: int
     """The unused part of the limits of the request and the turn."""
+    reads: dict[LogKey, Read]
+    """What an earlier turn has read for this fetch."""
+    asked: list[tuple[LogKey, int, int, int]] = []
+    """The reads that it needs: log, offset, most bytes, end offset."""
     size: int = 0
     sizes: list[tuple[Partition, int]] = []
     """The bytes of each partition that has records in the answer."""
@@ -114,7 +125,8 @@ def _wait(request: FetchRequest, context: RequestContext, size: int, deadline_ms
 def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fetched:
     """Answer a fetch, or park it (again) if there is too little data and its deadline has not come."""
     if wait.size > STEP:
-        return InSteps(_in_steps(state, wait, at_once))
+        steps = _in_steps(state, wait, at_once)
+        return InSteps(_after(next(steps), steps) if wait.reads else steps)
     reading = _reading(state, wait, state.config.fetch_max_bytes)
     topics = [
         _topic(topic, [_read(reading, _find(state, topic, wait.context), asked) for asked in topic.partitions])
@@ -123,19 +135,31 @@ def resume(state: BrokerState, wait: FetchWait, *, at_once: bool = False) -> Fet
     return _concluded(reading, wait, topics, at_once)
 
 
+def _after(size: int, steps: Generator[int, None, Fetched]) -> Generator[int, None, Fetched]:
+    """`steps` have begun, so that they notice if the client goes."""
+    yield size
+    return (yield from steps)
+
+
 def _in_steps(state: BrokerState, wait: FetchWait, at_once: bool) -> Generator[int, None, FetchResponse | FetchWait]:
     reading = _reading(state, wait, STEPS_BYTES)
     topics = []
-    for topic in wait.request.topics:
-        partitions: list[PartitionData] = []
-        for asked in topic.partitions:
-            # The topic is looked up each time, because it may be deleted between two steps.
-            size = reading.size
-            partitions.append(_read(reading, _find(state, topic, wait.context), asked))
-            if len(partitions) % STEP == 0 or reading.size > size:
-                yield STEP * ROW_BYTES + reading.size - size
-        topics.append(_topic(topic, partitions))
-        yield ROW_BYTES
+    try:
+        if wait.reads:
+            yield state.reads.give(wait)
+        for topic in wait.request.topics:
+            partitions: list[PartitionData] = []
+            for asked in topic.partitions:
+                # The topic is looked up each time, because it may be deleted between two steps.
+                size = reading.size
+                partitions.append(_read(reading, _find(state, topic, wait.context), asked))
+                if len(partitions) % STEP == 0 or reading.size > size:
+                    yield STEP * ROW_BYTES + reading.size - size
+            topics.append(_topic(topic, partitions))
+            yield ROW_BYTES
+    except GeneratorExit:  # the client has gone
+        state.reads.remove(wait.context.request_id)
+        raise
     return _concluded(reading, wait, topics, at_once)
 
 
@@ -147,7 +171,7 @@ def _reading(state: BrokerState, wait: FetchWait, most_bytes: int) -> _Reading:
         limit = limit if quota is None else min(limit, quota)
     left = min(limit, state.turn.fetch_share_bytes)
     leaders = CurrentLeaders(state, wait.context.listener)
-    return _Reading(state, request, wait.context, leaders, _fence(state, request), limit, left, left)
+    return _Reading(state, request, wait.context, leaders, _fence(state, request), limit, left, left, wait.reads)
 
 
 def _topic(topic: FetchTopic, partitions: list[PartitionData]) -> FetchableTopicResponse:
@@ -160,7 +184,12 @@ def _concluded(
     state, request, limit = reading.state, reading.request, reading.limit
     min_bytes = min(request.min_bytes, limit)
     enough = reading.answer_now or reading.size >= min_bytes or not any(topic.partitions for topic in topics)
-    enough |= reading.size > 0 and reading.share < limit
+    enough |= reading.size > 0 and (reading.share < limit or bool(wait.reads))
+    if wait.reads:
+        state.reads.remove(wait.context.request_id)
+    if reading.asked and not (reading.reads and enough):
+        state.reads.park(wait, reading.asked)
+        return wait
     if not enough and not at_once and state.now < wait.deadline_ms and state.fetch_waits.has_room(wait.size):
         _park(state, wait, min_bytes - reading.size, topics)
         return wait
@@ -287,6 +316,10 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
         return _error(reading, asked, ErrorCode.OFFSET_OUT_OF_RANGE)
     try:
         batches = _records(reading, partition, asked)
+    except FailedRead as failure:
+        tell_failed_read(reading.state, topic, asked.partition, asked.fetch_offset, failure)
+        is_known = reading.context.api_version >= STORAGE_ERRORS
+        return _error(reading, asked, ErrorCode.KAFKA_STORAGE_ERROR if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
     except DamagedBatch as error:
         # Other partitions are not affected. A consumer can seek past it; an operator can delete the records.
         what = (
@@ -296,6 +329,12 @@ def _read(reading: _Reading, topic: Topic | None, asked: FetchPartition) -> Part
         reading.state.turn.complain(Complaint("damaged data", what))
         return _error(reading, asked, ErrorCode.CORRUPT_MESSAGE)
     return _data(reading, partition, asked, batches, EpochEndOffset())
+
+
+def tell_failed_read(state: BrokerState, topic: Topic, partition: int, at: int, error: FailedRead) -> None:
+    """`at`: the offset, or the time of a search."""
+    values = ("partition", f"{topic.name}-{partition}"), ("at", at), ("error", str(error))
+    state.turn.complain(Complaint("failed read", "a read of the storage failed", values))
 
 
 def leader_error(asked_epoch: int, epoch: int, leader: int, broker_id: int) -> ErrorCode:
@@ -320,16 +359,42 @@ def _diverging(partition: Partition, asked: FetchPartition) -> EpochEndOffset | 
 def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> tuple[bytes, ...]:
     limit = min(asked.partition_max_bytes, reading.left_bytes)
     whole_first = reading.size == 0
-    if (limit <= 0 and not whole_first) or asked.fetch_offset >= partition.high_watermark:
+    if (limit <= 0 and (not whole_first or reading.asked)) or asked.fetch_offset >= partition.high_watermark:
         return ()
     committed = reading.request.isolation_level == READ_COMMITTED
     batches = partition.read(asked.fetch_offset, max(limit, 0), whole_first=whole_first, committed=committed)
+    if batches is None:
+        found = _found(reading, partition, asked.fetch_offset, max(limit, 0))
+        if found is None:
+            return ()
+        batches = partition.read(
+            asked.fetch_offset, max(limit, 0), whole_first=whole_first, committed=committed, found=found
+        )
+        assert batches is not None
     size = sum(map(len, batches))
     reading.left_bytes = max(0, reading.left_bytes - size)
     reading.size += size
     if size:
         reading.sizes.append((partition, size))
     return batches
+
+
+def _found(reading: _Reading, partition: Partition, offset: int, most: int) -> tuple[StoredBatch, ...] | None:
+    """What was read of a partition for this fetch. None if nothing was; then it is asked for. Raises DamagedBatch,
+    FailedRead."""
+    read = reading.reads.get(partition.log)
+    if read is not None and read.done is not None:
+        if read.done.damage:
+            raise DamagedBatch(read.done.damage)
+        if read.done.failure:
+            raise FailedRead(read.done.failure)
+        if read.found or not read.is_cut:
+            return read.found
+    if not reading.state.reads.is_stopped and len(reading.asked) < READS:
+        most = min(most, partition.size)  # which leaves room for others
+        reading.asked.append((partition.log, offset, most, partition.high_watermark))
+        reading.left_bytes = max(0, reading.left_bytes - most)
+    return None
 
 
 def _data(

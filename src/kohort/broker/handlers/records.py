@@ -7,13 +7,14 @@ from collections.abc import Generator
 from functools import partial
 
 from kohort.broker.change_log import listed, tell_change
-from kohort.broker.handlers.fetch import READ_COMMITTED, leader_error
+from kohort.broker.handlers.fetch import READ_COMMITTED, leader_error, tell_failed_read
 from kohort.broker.logs.partition import Partition
-from kohort.broker.logs.time_search import Search, SearchedEnough
+from kohort.broker.logs.time_search import Located, Search, SearchedEnough
 from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
-from kohort.broker.turn import Complaint
+from kohort.broker.turn import ByTime, Complaint, ReadDone
+from kohort.broker.waits.reads import FailedRead, Read
 from kohort.storage.protocol import DamagedBatch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import (
@@ -47,7 +48,7 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 @in_steps
 def list_offsets(
     state: BrokerState, request: ListOffsetsRequest, context: RequestContext
-) -> Generator[None, None, ListOffsetsResponse]:
+) -> Generator[Read | None, None, ListOffsetsResponse]:
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
@@ -63,21 +64,43 @@ def list_offsets(
                 )
                 partitions.append(refused)
             else:
-                found = _list_offset(state, state.topic(topic.name), partition, context, search, committed)
+                found = yield from _list_offset(state, topic.name, partition, context, search, committed)
                 partitions.append(found)
-            yield
+            yield None
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
 def _list_offset(
     state: BrokerState,
+    name: str,
+    asked: ListOffsetsPartition,
+    context: RequestContext,
+    search: Search,
+    committed: bool,
+) -> Generator[Read, None, ListOffsetsPartitionResponse]:
+    """A search that storage answers later is followed by a new look at the topic."""
+    read: Read | None = None
+    while True:
+        found = _list_offset_now(state, state.topic(name), asked, context, search, committed, read)
+        if isinstance(found, ListOffsetsPartitionResponse):
+            return found
+        by_time = ByTime(None if asked.timestamp == MAX_TIMESTAMP else asked.timestamp, search.left)
+        read = yield from state.reads.search(context.request_id, found.log, found.start_offset, by_time)
+        if read.done is not None and not (read.done.damage or read.done.failure):
+            search.left = read.done.left
+
+
+def _list_offset_now(
+    state: BrokerState,
     topic: Topic | None,
     asked: ListOffsetsPartition,
     context: RequestContext,
     search: Search,
     committed: bool,
-) -> ListOffsetsPartitionResponse:
+    read: Read | None,
+) -> ListOffsetsPartitionResponse | Partition:
+    """A partition is the result if it has to be searched first; `read` is a search that is done."""
     index = asked.partition_index
     partition = state.partition(topic, index) if topic is not None else None
     if topic is None or partition is None:
@@ -88,8 +111,14 @@ def _list_offset(
     error = leader_error(asked.current_leader_epoch, assignment.leader_epoch, assignment.leader, context.broker_id)
     if error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
+    by_time = asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP
+    if by_time and partition.tail is not None and (read is None or not _is_valid(read, partition)):
+        return partition
     try:
-        timestamp, offset, epoch = _locate(partition, asked.timestamp, search, committed)
+        timestamp, offset, epoch = _locate(partition, asked.timestamp, search, committed, read)
+    except FailedRead as failure:
+        tell_failed_read(state, topic, index, asked.timestamp, failure)
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     except SearchedEnough:
         # Clients ask again for these partitions; the others are done by then.
         error = ErrorCode.OFFSET_NOT_AVAILABLE if context.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
@@ -102,7 +131,25 @@ def _list_offset(
     )
 
 
-def _locate(partition: Partition, timestamp: int, search: Search, committed: bool) -> tuple[int, int, int]:
+def _is_valid(read: Read, partition: Partition) -> bool:
+    """False if the search was of another log, or if its record has been deleted since."""
+    located = read.done.located if read.done is not None else None
+    return read.asked.log == partition.log and (located is None or located.offset >= partition.start_offset)
+
+
+def _searched(done: ReadDone) -> Located | None:
+    if done.damage:
+        raise DamagedBatch(done.damage)
+    if done.failure:
+        raise FailedRead(done.failure)
+    if done.searched_enough:
+        raise SearchedEnough
+    return done.located
+
+
+def _locate(
+    partition: Partition, timestamp: int, search: Search, committed: bool, read: Read | None
+) -> tuple[int, int, int]:
     """Timestamp, offset and leader epoch; each -1 if there is none. `committed`: for a reader that ends at the last
     stable offset, which finds nothing behind it."""
     # Appends and markers of this turn count: they are durable when the answer leaves.
@@ -114,10 +161,12 @@ def _locate(partition: Partition, timestamp: int, search: Search, committed: boo
             return -1, partition.start_offset, partition.epoch_at(partition.start_offset)
         case -5 | -6:
             return -1, -1, -1  # Nothing is ever moved to remote storage.
+        case _ if read is not None and read.done is not None:
+            found = _searched(read.done)
         case -3:
-            found = partition.latest_record(search)
+            found = partition.first_record(None, search)
         case _:
-            found = partition.first_record_at_or_after(timestamp, search)
+            found = partition.first_record(timestamp, search)
     if found is None or found.offset >= end:
         return -1, -1, -1
     return found.timestamp, found.offset, found.leader_epoch

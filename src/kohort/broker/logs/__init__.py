@@ -1,6 +1,7 @@
 """A partition's log.
 
 partition       numbers and reads batches; leader epochs
+tails           their ends in memory
 preparation     decompression and compression of produced batches, in steps
 validation      what a client may append
 producers       sequence numbers, epochs and transactions of producers

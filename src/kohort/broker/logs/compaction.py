@@ -16,6 +16,9 @@ of the key are durably gone by then. A later pass drops the tombstone, even if n
 A batch that loses all its records is deleted, unless it is the last one of a producer that may return: then it stays
 without records, so that a restart still knows the producer's sequence number.
 
+Where storage answers later, a step asks for its batches, and the turn in which they are there takes it
+(waits/reads.py). Nobody else replaces batches, and a trim meanwhile moves the offset that is asked for.
+
 Transactions. A pass ends before the last stable offset, so all transactions that it sees are decided. Records of an
 aborted one are dropped and replace nothing. A marker stays while a batch of its transaction is in the log. The pass
 that finds none writes the horizon into the marker, and a later pass drops the marker when the horizon has come. The
@@ -37,12 +40,14 @@ from kohort.broker.logs.time_search import readable_records
 from kohort.broker.logs.transactions import Aborted
 from kohort.broker.logs.validation import NO_TIMESTAMP
 from kohort.broker.messages import changed
+from kohort.broker.waits.reads import FailedRead, Read, Reads
 from kohort.config import LONG_MAX
 from kohort.storage.protocol import (
     ABORT_MARKER,
     COMMIT_MARKER,
     TRANSACTIONAL,
     BatchInfo,
+    DamagedBatch,
     LogKey,
     Replace,
     Storage,
@@ -116,9 +121,15 @@ class Rules(msgspec.Struct, frozen=True):
 class Compaction:
     """One pass over a partition's log. `step` until `done`; then `clean_to` is the next pass's `first_dirty`."""
 
-    def __init__(self, partition: Partition, storage: Storage, first_dirty: int, end: int) -> None:
+    def __init__(
+        self, partition: Partition, storage: Storage, first_dirty: int, end: int, reads: Reads | None = None
+    ) -> None:
+        """`reads` is None if storage is in memory."""
         self._partition = partition
         self._storage = storage
+        self._reads = reads
+        self._read: Read | None = None
+        """What storage is asked for."""
         self._newest: dict[bytes, int] = {}
         self._key_bytes = 0
         self._reading = max(first_dirty, partition.start_offset)
@@ -129,8 +140,18 @@ class Compaction:
         self.tombstones_go_ms: int | None = None
         """When all tombstones that the pass leaves may be dropped; None if it leaves none."""
 
+    @property
+    def waits(self) -> bool:
+        """True while a step has nothing to do, because a read is not done."""
+        return self._read is not None and self._read.done is None
+
+    def end(self) -> None:
+        """The pass is given up."""
+        if self._reads is not None and self._read is not None:
+            self._reads.drop(self._read)
+
     def step(self, now: int, producer_expiration_ms: int, max_bytes: int = STEP_BYTES) -> tuple[Replace, ...]:
-        """The next piece of work. Commit what it returns before the next step."""
+        """The next piece of work. Commit what it returns before the next step. Raises StorageError, FailedRead."""
         info = self._storage.log_info(self._partition.log)
         if info is None or info.start_offset != self._partition.start_offset:
             return ()  # This turn trims the log: the batches to replace may be gone afterwards.
@@ -138,6 +159,8 @@ class Compaction:
             self._read_keys(max_bytes)
             return ()
         batches = self._next(max(self._replacing, info.start_offset), max_bytes)
+        if batches is None:
+            return ()
         if not batches:
             self.done = True
             return ()
@@ -152,7 +175,7 @@ class Compaction:
         self._note_tombstones(batches, now)
         for replace in replaced:
             self._note_tombstones(replace.batches, now)
-        self._partition.forget_aborted(_dropped_aborts(batches, replaced))
+        self._partition.compacted(replaced, _dropped_aborts(batches, replaced))
         return replaced
 
     def _note_tombstones(self, batches: Sequence[StoredBatch], now: int) -> None:
@@ -161,12 +184,43 @@ class Compaction:
             if header.attributes & DELETE_HORIZON and header.base_timestamp > now:
                 self.tombstones_go_ms = max(self.tombstones_go_ms or 0, header.base_timestamp)
 
-    def _next(self, offset: int, max_bytes: int) -> list[StoredBatch]:
-        found = self._storage.read(self._partition.log, offset, max_bytes)
+    def _next(self, offset: int, max_bytes: int) -> list[StoredBatch] | None:
+        """None if these are not there yet."""
+        found: Sequence[StoredBatch] | None
+        if self._reads is None:
+            found = self._storage.read(self._partition.log, offset, max_bytes)
+        else:
+            found = self._asked(self._reads, offset, max_bytes)
+            if found is None:
+                return None
         return list(takewhile(lambda batch: batch.last_offset < self.clean_to, found))
+
+    def _asked(self, reads: Reads, offset: int, max_bytes: int) -> Sequence[StoredBatch] | None:
+        read, self._read = self._read, None
+        if read is not None and read.asked.offset == offset:
+            if read.done is None:
+                self._read = read
+                return None
+            if read.done.damage:
+                raise DamagedBatch(read.done.damage)
+            if read.done.failure:
+                raise FailedRead(read.done.failure)
+            if read.found:
+                self._ask(reads, read.found[-1].last_offset + 1, max_bytes)
+            return read.found
+        if read is not None:
+            reads.drop(read)
+        return None if self._ask(reads, offset, max_bytes) else ()
+
+    def _ask(self, reads: Reads, offset: int, max_bytes: int) -> bool:
+        if offset < self.clean_to:
+            self._read = reads.ask(self._partition.log, offset, max_bytes, self.clean_to)
+        return offset < self.clean_to
 
     def _read_keys(self, max_bytes: int) -> None:
         batches = self._next(max(self._reading, self._partition.start_offset), max_bytes)
+        if batches is None:
+            return
         if not batches:
             self._reading = self.clean_to
         for batch in batches:
@@ -217,7 +271,7 @@ class DirtyPart:
         """The last counted batch. A batch is dirty when another batch follows it."""
         self.all_counted = False
 
-    def due(self, partition: Partition, storage: Storage, now: int) -> Compaction | None:
+    def due(self, partition: Partition, storage: Storage, now: int, reads: Reads | None = None) -> Compaction | None:
         """A pass, if enough is dirty (min.cleanable.dirty.ratio of the log's bytes) or tombstones may go.
 
         Counts a limited number of batches; while there are more, `all_counted` is false: call again."""
@@ -227,9 +281,9 @@ class DirtyPart:
         self._count(partition, storage, now - settings.min_compaction_lag_ms, partition.last_stable_offset)
         info = storage.log_info(partition.log)
         if info is not None and self._bytes > settings.min_cleanable_dirty_ratio * info.size:
-            return Compaction(partition, storage, self._first, self._end)
+            return Compaction(partition, storage, self._first, self._end, reads)
         if self._tombstones_go_ms is not None and now >= self._tombstones_go_ms:
-            return Compaction(partition, storage, self._first, self._first)
+            return Compaction(partition, storage, self._first, self._first, reads)
         return None
 
     def _count(self, partition: Partition, storage: Storage, youngest: int, stable_offset: int) -> None:

@@ -7,6 +7,9 @@ noticed. `high_watermark` follows when the turn is durable (`committed`); reads 
 Transactions. Readers of committed records end at `last_stable_offset`, before the first record of the oldest open
 transaction. It moves when the turn is durable, too. What is open or aborted is read from storage on first use.
 
+Reads. With a `tail` (tails.py), `read` never waits for storage: what is not in the tail is `found` by an earlier turn's
+read (waits/reads.py). Without one, storage is read at once: it is in memory.
+
 Epochs. Each batch carries the leader epoch in which it was written. Where an epoch begins is found by bisecting the
 log, on first use.
 """
@@ -21,7 +24,8 @@ from typing import Protocol
 import msgspec
 
 from kohort.broker.logs.producers import Producers, ProducerState, Written
-from kohort.broker.logs.time_search import MAX_STORED_BYTES, Located, Search
+from kohort.broker.logs.tails import Tail, within
+from kohort.broker.logs.time_search import MAX_STORED_BYTES, Located, Search, first_record
 from kohort.broker.logs.transactions import Aborted
 from kohort.broker.logs.validation import InvalidAppend, Room, validate
 from kohort.broker.topics.topic_configs import TopicSettings
@@ -34,6 +38,7 @@ from kohort.storage.protocol import (
     KeepProducers,
     LogInfo,
     LogKey,
+    Replace,
     Storage,
     StoredBatch,
     Trim,
@@ -88,8 +93,10 @@ class Partition:
         leader_epoch: int,
         storage: Storage,
         info: LogInfo | None = None,
+        tail: Tail | None = None,
     ) -> None:
         self.log = log
+        self.tail = tail
         self.start_offset = 0 if info is None else info.start_offset
         self.end_offset = 0 if info is None else info.end_offset
         """The offset that the next record gets."""
@@ -232,6 +239,8 @@ class Partition:
         stored = StoredBatch(offset, offset + count - 1, max_timestamp, batch, UNKNOWN, self.leader_epoch)
         self.end_offset = offset + count
         self._pending_bytes += size
+        if self.tail is not None:
+            self.tail.append(stored)
         return Appended(
             base_offset=offset,
             log_append_time_ms=append_time,
@@ -251,6 +260,8 @@ class Partition:
         size = len(stored.data)
         self.end_offset = stored.last_offset + 1
         self._pending_bytes += size
+        if self.tail is not None:
+            self.tail.append(stored)
         return Appended(
             base_offset=stored.base_offset,
             log_append_time_ms=append_time,
@@ -311,10 +322,13 @@ class Partition:
         """See `Transactions.aborted_in`."""
         return self._producers.transactions.aborted_in(first, end)
 
-    def forget_aborted(self, markers: AbstractSet[int]) -> None:
-        """Compaction has dropped the markers at these offsets, which have no records left."""
+    def compacted(self, replaced: Sequence[Replace], markers: AbstractSet[int]) -> None:
+        """Compaction replaces batches, and drops the markers of aborts at these offsets, which have no records left;
+        what was read before may have some."""
         if markers:
             self._producers.transactions.forget(markers)
+        if self.tail is not None and replaced:
+            self.tail.drop_up_to(replaced[-1].last)
 
     def producer_ids(self) -> Iterator[list[int]]:
         """Of all producers that may have a state here, some at a time. The state may change in between."""
@@ -336,62 +350,38 @@ class Partition:
     # -- reading
 
     def read(
-        self, offset: int, max_bytes: int, *, whole_first: bool = True, committed: bool = False
-    ) -> tuple[bytes, ...]:
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        whole_first: bool = True,
+        committed: bool = False,
+        found: Sequence[StoredBatch] | None = None,
+    ) -> tuple[bytes, ...] | None:
         """Whole batches from the one that holds `offset` on, up to the high watermark, or, with `committed`, to the
-        last stable offset.
+        last stable offset. None if these have to be read first; `found` is what such a read has found.
 
         The first one even when it is larger than `max_bytes` (KIP-74), unless `whole_first` is False."""
         end = self.last_stable_offset if committed else self.high_watermark
         if not self.start_offset <= offset < end:
             return ()
-        batches = self._storage.read(self.log, offset, max_bytes)
-        if end < self.high_watermark:
+        if self.tail is None:
+            batches = self._storage.read(self.log, offset, max_bytes)
+        elif offset >= self.tail.start:
+            batches = self.tail.read(offset, max_bytes)
+        elif found is not None:
+            batches = within(found, max_bytes)
+        else:
+            return None
+        if end < self.end_offset:
             batches = [batch for batch in batches if batch.base_offset < end]
         if not whole_first and batches and len(batches[0].data) > max_bytes:
             return ()
         return tuple([batch.data for batch in batches])
 
-    def latest_record(self, search: Search | None = None) -> Located | None:
-        """The first record with the largest timestamp (ListOffsets -3). Raises SearchedEnough."""
-        search = search or Search()
-        info = self._storage.max_timestamp(self.log)
-        if info is None:
-            return None
-        if info.base_offset >= self.start_offset:
-            [batch] = self._storage.read(self.log, info.base_offset, 0)
-            best = search.found(batch, None, self.start_offset)
-            if best is not None:
-                return best
-        # A trim has cut into the newest batch: take the rest of it, or the newest of the others.
-        left = list(self._storage.batches(self.log, self.start_offset))
-        newest = sorted(left[1:], key=lambda info: -info.max_timestamp)[:1]
-        found: Located | None = None
-        for info in (*left[:1], *newest):
-            [batch] = self._storage.read(self.log, info.base_offset, 0)
-            best = search.found(batch, None, self.start_offset)
-            if best is not None and (found is None or best.timestamp > found.timestamp):
-                found = best
-        return found
-
-    def first_record_at_or_after(self, timestamp: int, search: Search | None = None) -> Located | None:
-        """The first record, by offset, whose timestamp is at or after `timestamp`. Raises SearchedEnough."""
-        search = search or Search()
-        first = self._storage.first_at_or_after(self.log, timestamp)
-        if first is None:
-            return None
-        for batch in self._each_batch(first.base_offset):
-            if batch.max_timestamp < timestamp:
-                continue
-            found = search.found(batch, timestamp, self.start_offset)
-            if found is not None:
-                return found
-        return None
-
-    def _each_batch(self, offset: int) -> Iterator[StoredBatch]:
-        while batches := self._storage.read(self.log, offset, 1024 * 1024):
-            yield from batches
-            offset = batches[-1].last_offset + 1
+    def first_record(self, timestamp: int | None, search: Search) -> Located | None:
+        """See `time_search.first_record`. Reads storage at once."""
+        return first_record(self._storage, self.log, timestamp, self.start_offset, search)
 
     # -- trimming
 
@@ -404,6 +394,8 @@ class Partition:
         kept = self._producers.kept_by_trim(offset, now)
         self._producers.transactions.trimmed(offset)
         self.start_offset = offset
+        if self.tail is not None:
+            self.tail.trim(offset)
         if self._epochs is not None:
             first = bisect_right(self._epochs, offset, key=lambda entry: entry[1])
             self._epochs = [(epoch, max(start, offset)) for epoch, start in self._epochs[max(first - 1, 0) :]]

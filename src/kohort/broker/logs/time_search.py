@@ -1,10 +1,14 @@
-"""Searches stored batches by time, within limits of records and decompressed bytes."""
+"""Searches logs by time, within limits of records and decompressed bytes. Reads storage: in the step if that is in
+memory, or else beside the steps (broker/waits/outcomes.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Protocol
+
 import msgspec
 
-from kohort.storage.protocol import StoredBatch
+from kohort.storage.protocol import BatchInfo, LogKey, StoredBatch
 from kohort.wire.batches import HEADER_SIZE, Record, decode_records, read_header
 from kohort.wire.compression import decompress
 from kohort.wire.errors import ProtocolError
@@ -44,21 +48,77 @@ class SearchedEnough(Exception):
 class Search:
     """Searches batches by time for one request, within limits of records and decompressed bytes."""
 
-    def __init__(self) -> None:
-        self._left = SEARCHED
+    def __init__(self, left: int | None = None) -> None:
+        self.left = SEARCHED if left is None else left
+        """How many more records it may read."""
 
     def found(self, batch: StoredBatch, timestamp: int | None, first_offset: int) -> Located | None:
         """The first record from `first_offset` on at or after `timestamp`; for None, the first of the newest.
 
         If the records cannot be read, the batch's last offset and newest time replace them. Raises SearchedEnough."""
-        if self._left <= 0:
+        if self.left <= 0:
             raise SearchedEnough
         header = read_header(batch.data)
-        self._left -= header.record_count
+        self.left -= header.record_count
         try:
             records = decompress(header.compression, batch.data[HEADER_SIZE:], MAX_STORED_BYTES)
-            self._left -= len(records) // BYTES_LIKE_A_RECORD
+            self.left -= len(records) // BYTES_LIKE_A_RECORD
             best = find_time(header, records, timestamp, first_offset)
         except ProtocolError:
             best = batch.max_timestamp, batch.last_offset
         return None if best is None else Located(best[0], best[1], batch.leader_epoch)
+
+
+READ_BYTES = 1_048_576
+
+
+class TimedLogs(Protocol):
+    """The part of `Storage`, and of its readers, that a search needs."""
+
+    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]: ...
+    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]: ...
+    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None: ...
+    def max_timestamp(self, log: LogKey) -> BatchInfo | None: ...
+
+
+def first_record(
+    logs: TimedLogs, log: LogKey, timestamp: int | None, start_offset: int, search: Search
+) -> Located | None:
+    """The first record, by offset, from `start_offset` on whose timestamp is at or after `timestamp`; for None, the
+    first record with the largest timestamp (ListOffsets -3). Raises SearchedEnough, StorageError."""
+    if timestamp is None:
+        return _first_of_newest(logs, log, start_offset, search)
+    first = logs.first_at_or_after(log, timestamp)
+    offset = None if first is None else first.base_offset
+    while offset is not None and (batches := logs.read(log, offset, READ_BYTES)):
+        for batch in batches:
+            if batch.max_timestamp >= timestamp and (found := search.found(batch, timestamp, start_offset)) is not None:
+                return found
+        offset = batches[-1].last_offset + 1
+    return None
+
+
+def _first_of_newest(logs: TimedLogs, log: LogKey, start_offset: int, search: Search) -> Located | None:
+    info = logs.max_timestamp(log)
+    if info is None:
+        return None
+    if info.base_offset >= start_offset:
+        best = _of_newest(logs, log, info.base_offset, start_offset, search)
+        if best is not None:
+            return best
+    # A trim has cut into the newest batch: take the rest of it, or the newest of the others.
+    left = logs.batches(log, start_offset)
+    first = next(left, None)
+    newest = max(left, key=lambda info: info.max_timestamp, default=None)
+    found: Located | None = None
+    for one in (first, newest):
+        best = None if one is None else _of_newest(logs, log, one.base_offset, start_offset, search)
+        if best is not None and (found is None or best.timestamp > found.timestamp):
+            found = best
+    return found
+
+
+def _of_newest(logs: TimedLogs, log: LogKey, offset: int, start_offset: int, search: Search) -> Located | None:
+    """The first of the newest records of the batch at `offset`."""
+    batches = logs.read(log, offset, 0)
+    return search.found(batches[0], None, start_offset) if batches else None

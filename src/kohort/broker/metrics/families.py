@@ -167,7 +167,11 @@ REBALANCE_TIMES = _histogram(
 )
 GROUP_EVENTS = _counter("kohort_group_events_total", "What happened to groups and members, as in the journal", "event")
 EXPIRED = _counter("kohort_members_expired_total", "Members that were removed because they were silent")
-WAITING = _gauge("kohort_waiting_requests", "Joins, syncs, held heartbeats (group) and fetches that wait", "kind")
+WAITING = _gauge(
+    "kohort_waiting_requests",
+    "Joins, syncs and held heartbeats (group), fetches that wait for records, and those whose records are read",
+    "kind",
+)
 CONNECTIONS = _gauge("kohort_connections", "Open connections, those that have to authenticate left out", "listener")
 CONNECTIONS_MAX = _gauge("kohort_connections_max", "The setting max.connections; of several brokers, the lowest")
 GUESTS = _gauge("kohort_connections_unauthenticated", "Connections that have not authenticated yet")
@@ -179,6 +183,11 @@ REQUEST_BYTES = _gauge("kohort_queued_request_bytes", "Bytes of requests that ar
 REQUEST_BYTES_MAX = _gauge("kohort_queued_request_bytes_max", "The setting queued.max.request.bytes")
 RESPONSE_BYTES = _gauge("kohort_queued_response_bytes", "Bytes of answers that clients have not read")
 RESPONSE_BYTES_MAX = _gauge("kohort_queued_response_bytes_max", "The setting queued.max.response.bytes")
+READ_BYTES = _gauge("kohort_read_bytes", "Bytes that are read from storage, or will be, and not answered")
+TAIL_BYTES = _gauge(
+    "kohort_log_tail_bytes",
+    "Bytes of the newest record batches in memory (log.tail.max.bytes); absent if the data is in memory",
+)
 STABLE_OFFSET = _gauge(
     "kohort_topic_partition_last_stable_offset",
     "Where readers of committed records end; only where an open transaction holds them back",

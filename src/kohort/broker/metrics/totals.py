@@ -74,6 +74,10 @@ def add_census(state: BrokerState, samples: Samples, census: Census) -> None:
     samples.add(f.OFFSET_COUNT, census.offsets)
     samples.add(f.WAITING, sum(len(shard.running.parked) for shard in state.shards), "group")
     samples.add(f.WAITING, len(state.fetch_waits), "fetch")
+    samples.add(f.WAITING, len(state.reads), "read")
+    samples.add(f.READ_BYTES, state.reads.size)
+    if state.tails is not None:
+        samples.add(f.TAIL_BYTES, state.tails.size)
 
 
 def add_rebalances(state: BrokerState, samples: Samples, names: GroupNames) -> Generator[None, None, None]:

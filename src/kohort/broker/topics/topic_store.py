@@ -15,6 +15,7 @@ import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kohort.broker.logs.partition import Partition
+from kohort.broker.logs.tails import NOWHERE, Tail, Tails
 from kohort.broker.nodes import Node
 from kohort.broker.topics.catalog import (
     METADATA_LOG,
@@ -55,6 +56,7 @@ class TopicStore:
         random: random_module.Random,
         turn: TurnBuilder,
         fetch_waits: FetchWaits,
+        tails: Tails | None,
     ) -> None:
         self.catalog = Catalog(config)
         self.partitions: dict[bytes, list[Partition]] = {}
@@ -75,6 +77,7 @@ class TopicStore:
         self._random = random
         self._turn = turn
         self._fetch_waits = fetch_waits
+        self._tails = tails
         self.metadata = self._open_metadata(None)
         """The metadata log."""
         self._decided: list[Record] = []
@@ -165,6 +168,9 @@ class TopicStore:
         self.changed[topic.name] = None
         partitions = self.partitions.pop(topic.topic_id)
         self._fetch_waits.wake([partition.log for partition in partitions])
+        for partition in partitions:
+            if partition.tail is not None:
+                partition.tail.drop_up_to(NOWHERE)
         if len(partitions) > LOGS_A_TURN:
             self.spare[topic.topic_id] = partitions + self.spare.get(topic.topic_id, [])
             self.decide(spare_logs_record(topic.topic_id, 0))
@@ -274,7 +280,7 @@ class TopicStore:
         for index in range(first + len(spare), first + min(count, len(spare) + LOGS_A_TURN)):
             log = LogKey(topic_id, index)
             self._turn.operations.append(CreateLog(log))
-            spare.append(Partition(log, settings, 0, self._storage, None))
+            spare.append(Partition(log, settings, 0, self._storage, None, self._tail()))
 
     @property
     def deletes_logs(self) -> bool:
@@ -299,13 +305,19 @@ class TopicStore:
         settings = resolve({}, self.catalog.config)
         self.spare = {topic_id: [] for topic_id in self.catalog.spare_logs}
         for info in infos:
-            self.spare[info.key.topic_id].append(Partition(info.key, settings, 0, self._storage, info))
+            self.spare[info.key.topic_id].append(Partition(info.key, settings, 0, self._storage, info, self._tail()))
 
     def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
         """`info` describes the stored log; None if this turn creates the log."""
         assignment = topic.partitions[index]
         settings = self.catalog.settings_of(topic, assignment.leader)
-        return Partition(topic.log_key(index), settings, assignment.leader_epoch, self._storage, info)
+        tail = self._tail(topic.name)
+        return Partition(topic.log_key(index), settings, assignment.leader_epoch, self._storage, info, tail)
+
+    def _tail(self, topic: str = "") -> Tail | None:
+        if self._tails is None:
+            return None
+        return Tail(None if topic in OWN_TOPICS else self._tails)  # clients hardly read the broker's own topics
 
     def _open_metadata(self, info: LogInfo | None) -> Partition:
         settings = resolve({"cleanup.policy": "compact"}, self._config)

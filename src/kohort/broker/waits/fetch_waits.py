@@ -37,7 +37,17 @@ class Watched(Protocol):
 
 
 class FetchWait:
-    __slots__ = ("committed", "context", "deadline_ms", "logs", "missing_bytes", "request", "size")
+    __slots__ = (
+        "committed",
+        "context",
+        "deadline_ms",
+        "logs",
+        "missing_bytes",
+        "reads",
+        "reads_left",
+        "request",
+        "size",
+    )
 
     def __init__(self, request: Any, context: Any, size: int, deadline_ms: Millis, *, committed: bool = False) -> None:
         self.request = request
@@ -50,6 +60,10 @@ class FetchWait:
         self.logs: tuple[LogKey, ...] = ()
         """Those that it watches: bytes that are appended to them may complete it."""
         self.missing_bytes = 0
+        self.reads: dict[LogKey, Any] = {}
+        """By log: what an earlier turn has asked storage for (reads.py)."""
+        self.reads_left = 0
+        """How many of these are not done."""
 
 
 class FetchWaits:

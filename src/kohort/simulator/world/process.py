@@ -13,7 +13,7 @@ import msgspec
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
-from kohort.broker.turn import Arrived, ConnectionId, Release, Send, Shutdown, TaskDone, Turn
+from kohort.broker.turn import Arrived, ConnectionId, ReadDone, Release, Send, Shutdown, TaskDone, Turn
 from kohort.broker.turn_schedule import LOOK_MS, TurnObserver, TurnSchedule
 from kohort.config import Config
 from kohort.coordinator.events import ServerPaused
@@ -22,6 +22,7 @@ from kohort.simulator.plan import Plan
 from kohort.simulator.world.disk import Disk, Fate
 from kohort.simulator.world.network import Answer, Asked, Link
 from kohort.simulator.world.off_loop import ASSIGNORS, OffLoop
+from kohort.simulator.world.slow_reads import SlowReads
 from kohort.simulator.world.world import START_MS, Millis, Violation, World
 from kohort.storage.protocol import Lease
 
@@ -65,7 +66,8 @@ class Process:
         self._plan = plan
         self._requests_left = 0
         """Of the turn's budget."""
-        self._off_loop = OffLoop(world, self._task_done, plan.task_delays_ms)
+        self._off_loop = OffLoop(world, self._done, plan.task_delays_ms)
+        self._reads = SlowReads(world, self.disk.storage, self._done, plan.failed_reads)
         self._random = world.random("process")
         self._schedule: TurnSchedule
         self._lease = Lease(0)
@@ -105,6 +107,7 @@ class Process:
             endpoints=[Endpoint("127.0.0.1", PORT + index) for index in range(self._plan.brokers)],
             assignors=ASSIGNORS,
             stopwatch=self._stopwatch,
+            parks_reads=self._plan.parks_reads,
         )
         transactions = self.broker.state.transactions
         transactions.settings = msgspec.structs.replace(transactions.settings, first_epoch=self._plan.first_epoch)
@@ -223,6 +226,8 @@ class Process:
                 link_.disconnect()
         for handed_out in turn.tasks:
             self._off_loop.start(handed_out, self.lives)
+        for read in turn.reads:
+            self._reads.start(read, self.lives)
         if self._stop_after_turn:
             self.world.after(0, self._end_if_stopped, self.lives)
 
@@ -232,7 +237,7 @@ class Process:
         if not self.broker.busy and self.broker.next_deadline() is None:
             self.crash("it was told to stop")
 
-    def _task_done(self, done: TaskDone, life: int) -> None:
+    def _done(self, done: TaskDone | ReadDone, life: int) -> None:
         if life == self.lives:
             self.arrive(done)
 
