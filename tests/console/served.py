@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,14 +17,14 @@ from kohort.console.serve import serve
 
 
 class ServedConsole:
-    def __init__(self, bootstrap: str, **settings: Any) -> None:
+    def __init__(self, bootstrap: str, *, tls: ssl.SSLContext | None = None, **settings: Any) -> None:
         """`settings` are arguments of `create_app`."""
         self._end = threading.Event()
         self._refresher = Refresher(lambda: Cluster(bootstrap), every_s=0.1)
         listening = open_socket("127.0.0.1", 0)
-        self.url = url_of(listening).rstrip("/")
+        self.url = url_of(listening, https=tls is not None).rstrip("/")
         app = create_app(lambda: Cluster(bootstrap), bootstrap, self._refresher, ending=self._end.is_set, **settings)
-        self._thread = threading.Thread(target=serve, args=(app, listening, self._end.wait))
+        self._thread = threading.Thread(target=serve, args=(app, listening, self._end.wait, tls))
 
     def wait_for_groups(self, wanted: Callable[[Mapping[str, GroupRow]], bool]) -> None:
         """Wait until the console has read such groups."""

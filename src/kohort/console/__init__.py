@@ -3,6 +3,7 @@ changes are allowed.
 
 serve       the process: the socket, the web server, the end
 listening   the address to listen on, and what it needs to be reached by other machines
+door        which connections stay open in a flood of them
 access      who may use the console, and for what
 guard       hosts, methods and origins that are served; the headers of every response
 login       the login, and the gate before all other pages

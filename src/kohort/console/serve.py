@@ -11,20 +11,23 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from kohort.console.door import Door, Hears
+
 GRACE_S = 1
 """Open requests have this long at the end."""
 
 
-MOST_CONNECTIONS = 500
-"""With the requests under way; more are answered with 503."""
+MOST_REQUESTS = 500
+"""Under way, with those whose connection has ended; more are answered with 503."""
 
 
 def serve(
     app: ASGIApp, listening: socket.socket, wait_for_end: Callable[[], None], tls: ssl.SSLContext | None = None
 ) -> None:
     """Serve until `wait_for_end`, which runs in a thread of its own, returns."""
+    door = Door(listening)
     config = uvicorn.Config(
-        app,
+        Hears(app, door),
         http="h11",
         ws="none",
         lifespan="on",
@@ -33,7 +36,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MOST_REQUESTS,
     )
     config.load()
     config.ssl = tls
@@ -44,4 +47,4 @@ def serve(
         server.should_exit = True
 
     threading.Thread(target=end, name="end", daemon=True).start()
-    asyncio.run(server.serve(sockets=[listening]))
+    asyncio.run(server.serve(sockets=[door]))
