@@ -295,6 +295,22 @@ def test_a_console_that_only_reads(server: KohortServer, group: str) -> None:
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
+@pytest.mark.parametrize("change", ["delete-group", "delete-offsets"])
+def test_a_deletion_of_other_offsets_than_were_shown(pages: Pages, group: str, change: str) -> None:
+    fields = {"topics": group} if change == "delete-offsets" else {}
+    plan = pages.send(f"/change/{change}?group={group}", **fields)
+    pages.cluster.commit(group, {(group, 0): 2})
+    done = pages.send(plan.html, typed=group)
+    assert "have changed meanwhile; nothing was deleted" in done.text
+    assert offsets(pages, group)[group, 0] == 2
+
+
+def test_a_number_of_many_digits(pages: Pages) -> None:
+    for path in ("/plan/", "/outcome/"):
+        assert pages.client.get(path + "9" * 5_000).status_code == 404
+        assert pages.get(path + "9" * 100, status=404)
+
+
 def test_names_are_escaped(pages: Pages, unique: str) -> None:
     group = f"{unique}<script>alert(1)</script>"
     pages.cluster.create_topic(unique, 1)
@@ -320,3 +336,5 @@ def test_plans_are_kept_for_a_while() -> None:
     assert shelf.get(numbers[1]) == "1"
     now[0] = KEPT_S
     assert shelf.get(numbers[-1]) is None
+    shelf.put("another")
+    assert len(shelf._kept) == 1, "those that are too old are forgotten"

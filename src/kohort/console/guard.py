@@ -27,6 +27,8 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+LONGEST_PATH = 200
+"""Names are in queries. Numbers in paths are thus short enough for `int`."""
 NO_STORE = "no-store"
 HSTS = "max-age=31536000"
 
@@ -61,6 +63,8 @@ class Guard:
             app = PlainTextResponse(f"{why} {', '.join(self._methods)}\n", 405, {"allow": ", ".join(self._methods)})
         elif not self._is_served(host):
             app = PlainTextResponse(f"the console does not serve the host {host!r}; --allow-host names another\n", 421)
+        elif len(scope["path"]) > LONGEST_PATH:
+            app = PlainTextResponse("there is no such page\n", 404)
         elif scope["method"] == "POST" and not is_own(headers, scope["scheme"]):
             app = PlainTextResponse("the form is not sent by a page of this console; nothing was changed\n", 403)
         await app(scope, receive, send_with_headers)

@@ -24,6 +24,8 @@ def plan_of_deletion(cluster: Cluster, group: str, form: Form) -> Plan:
         fail(f"{does_not_exist(cluster, group)}; {UNDELETED}")
 
     def carry_out(cluster: Cluster) -> Outcome:
+        if cluster.committed(group) != committed:
+            fail(f"the committed offsets of group {group} have changed meanwhile; {UNDELETED}")
         command, undo = restore_command(cluster, group), address_to_restore(cluster, group)
         try:
             cluster.delete_group(group)

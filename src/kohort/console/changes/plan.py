@@ -96,7 +96,9 @@ class Shelf(Generic[T]):
 
     def put(self, thing: T) -> int:
         self._last += 1
-        self._kept[self._last] = self._clock(), thing
+        now = self._clock()
+        self._kept = {number: kept for number, kept in self._kept.items() if now - kept[0] < KEPT_S}
+        self._kept[self._last] = now, thing
         if len(self._kept) > MOST:
             del self._kept[min(self._kept)]
         return self._last
