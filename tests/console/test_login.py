@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -20,7 +21,20 @@ from kohort.client.cluster import Cluster
 from kohort.client.security.sasl import Plain, Scram
 from kohort.config import AUTHORIZER
 from kohort.console.access import Access
-from kohort.console.login import COOKIE, PER_ADDRESS, SAFE_COOKIE, WINDOW_S, Attempt, Attempts, Entrance, own_address
+from kohort.console.login import (
+    COOKIE,
+    KNOWN_S,
+    MOST_KNOWN,
+    PER_ADDRESS,
+    PER_USER,
+    SAFE_COOKIE,
+    WINDOW_S,
+    Attempt,
+    Attempts,
+    Entrance,
+    network_of,
+    own_address,
+)
 from kohort.console.sessions import IDLE_S, LIFE_S, MOST, MOST_OF_USER, Sessions
 from kohort.testing import KohortServer
 
@@ -237,6 +251,48 @@ def test_attempts_have_limits() -> None:
     assert isinstance(attempts.begin("10.0.0.9", "user"), Attempt)
 
 
+def test_who_has_logged_in_before_is_not_kept_out_by_others() -> None:
+    clock = Clock()
+    attempts = Attempts(clock)
+    first = attempts.begin("10.0.0.1", "alice")
+    assert isinstance(first, Attempt)
+    attempts.succeeded(first)
+    for number in range(1, 6):
+        for user in range(PER_ADDRESS):
+            attempts.begin(f"10.0.0.{number}", f"user-{user}")
+    assert attempts.begin("10.0.0.1", "bob") == attempts.begin("10.0.0.7", "alice") == WINDOW_S
+    for _ in range(PER_USER):
+        assert isinstance(attempts.begin("10.0.0.1", "alice"), Attempt)
+    assert attempts.begin("10.0.0.1", "alice") == WINDOW_S
+    clock.now = KNOWN_S - 1
+    for number in range(1, PER_ADDRESS + 1):
+        attempts.begin("10.0.0.1", f"user-{number}")
+    assert isinstance(attempts.begin("10.0.0.1", "alice"), Attempt)
+    clock.now = KNOWN_S
+    assert attempts.begin("10.0.0.1", "alice") == WINDOW_S - 1
+    for number in range(MOST_KNOWN + 1):
+        attempts.succeeded(Attempt(clock.now, "10.0.0.1", f"user-{number}"))
+    assert len(attempts._known) == MOST_KNOWN
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("127.0.0.1", "loopback"),
+        ("127.9.8.7", "loopback"),
+        ("::ffff:127.0.0.1", "loopback"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8:0:0:ffff::2", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("-", "-"),
+    ],
+)
+def test_addresses_that_one_machine_can_choose_count_as_one(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
 def test_a_cluster_that_does_not_answer_is_no_failed_login() -> None:
     with KohortServer(security="SASL_PLAINTEXT", users={"alice": "x"}) as server:
         login = Login(server, patience_ms=50)
@@ -340,6 +396,39 @@ def test_a_user_who_is_deleted_is_logged_out(server: KohortServer, login: Login)
     page = login.get("/group?id=bobs")
     assert "The session is over. Nothing was changed." in page.text
     assert len(login.entrance.sessions) == 0
+
+
+def test_a_user_who_is_deleted_loses_the_session_also_with_connections(
+    server: KohortServer, login: Login, lines: pytest.LogCaptureFixture
+) -> None:
+    with Cluster(server.bootstrap_servers, security=as_user(server, "alice")) as cluster:
+        cluster.add_scram_user("dora", "dora's")
+        login.log_in("dora", "dora's")
+        login.get("/access")
+        asyncio.run(login.entrance.check_again())
+        assert len(login.entrance.sessions) == 1
+        cluster.delete_scram_user("dora")
+    login.get("/access")
+    assert "<h1>Access</h1>" in login.get("/access").html, "the connections live on"
+    asyncio.run(login.entrance.check_again())
+    assert "<h1>Log in</h1>" in login.get("/access").html
+    assert lines.messages[-1].startswith('event="session ended" by_user=dora reason="SCRAM-SHA-512: ')
+
+
+def test_sessions_outlive_a_cluster_that_does_not_answer() -> None:
+    with KohortServer(security="SASL_PLAINTEXT", users={"alice": "x"}) as server, Login(server, patience_ms=50) as login:
+        login.log_in("alice", "x")
+        server.stop()
+        asyncio.run(login.entrance.check_again())
+        assert len(login.entrance.sessions) == 1
+
+
+def test_with_tls_only_the_safe_cookie_counts(login: Login) -> None:
+    login.log_in("alice")
+    token = login.client.cookies[COOKIE]
+    secured = TestClient(login.client.app, base_url=ORIGIN.replace("http", "https"), follow_redirects=False)
+    for name, status in ((COOKIE, 303), (SAFE_COOKIE, 200)):
+        assert secured.get("/nodes", headers={"cookie": f"{name}={token}"}).status_code == status
 
 
 def test_a_form_of_another_session(login: Login) -> None:

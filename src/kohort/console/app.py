@@ -27,7 +27,6 @@ from kohort.console.login import Entrance
 from kohort.console.pages import group, groups, messages, nodes, rebalance, topics, users
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.refresher import Refresher
-from kohort.console.sessions import Sessions
 from kohort.console.shared import HERE, Console, console_of, environment
 from kohort.console.what_if.answers import WhatIfs
 
@@ -67,7 +66,7 @@ def create_app(
         sweeping = None
         if entrance is not None:
             entrance.make_console = lambda opens, user, token: console(opens, Refresher(opens), user, token)
-            sweeping = asyncio.create_task(_sweep(entrance.sessions))
+            sweeping = asyncio.create_task(_sweep(entrance))
         yield
         if entrance is not None and sweeping is not None:
             sweeping.cancel()
@@ -85,11 +84,12 @@ def create_app(
     return Guard(app if entrance is None else login.Gate(app, entrance), hosts, access)
 
 
-async def _sweep(sessions: Sessions) -> None:
+async def _sweep(entrance: Entrance) -> None:
     """End sessions that are over: their connections, and the threads that read for them."""
     while True:
         await asyncio.sleep(SWEEP_S)
-        sessions.sweep()
+        entrance.sessions.sweep()
+        await entrance.check_again()
 
 
 async def static(request: Request) -> Response:

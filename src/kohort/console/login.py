@@ -5,11 +5,18 @@ Who is not logged in gets the login page, static files and nothing else. Passwor
 Failed logins are slow and few: an answer takes FAILED_S at least, and within WINDOW_S there are at most PER_USER
 attempts of a user from an address, PER_ADDRESS of an address and IN_ALL of all. What is above is refused without
 asking the cluster. Attempts under way count as failed ones.
+
+So that nobody keeps others out with failed logins, a user who has logged in from an address within KNOWN_S has only the
+first limit there. Addresses that one machine can choose freely count as one (`network_of`).
+
+The deletion of a user at the cluster does not end connections there, so the cluster is asked again and again whether it
+still takes those who have sessions.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 import time
 from collections import deque
@@ -34,6 +41,8 @@ WINDOW_S = 300.0
 PER_USER = 5
 PER_ADDRESS = 20
 IN_ALL = 100
+KNOWN_S = 7 * 86_400.0
+MOST_KNOWN = 1_000
 FAILED_S = 1.0
 AT_ONCE = 4
 LONGEST = 250
@@ -57,15 +66,20 @@ class Attempts:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failed: deque[Attempt] = deque()
+        self._known: dict[tuple[str, str], float] = {}
+        """When users have logged in from addresses, the latest last."""
 
     def begin(self, address: str, user: str) -> Attempt | float:
         """An attempt, which counts as failed until it has succeeded; or how many seconds to wait for the next one."""
-        now = self._clock()
+        now, address = self._clock(), network_of(address)
         while self._failed and now - self._failed[0].at >= WINDOW_S:
             self._failed.popleft()
         same_address = [one for one in self._failed if one.address == address]
         same_user = [one for one in same_address if one.user == user]
-        for found, most in ((same_user, PER_USER), (same_address, PER_ADDRESS), (list(self._failed), IN_ALL)):
+        limits = [(same_user, PER_USER)]
+        if now - self._known.get((address, user), -math.inf) >= KNOWN_S:
+            limits += [(same_address, PER_ADDRESS), (list(self._failed), IN_ALL)]
+        for found, most in limits:
             if len(found) >= most:
                 return WINDOW_S - (now - found[len(found) - most].at)
         attempt = Attempt(now, address, user)
@@ -79,7 +93,26 @@ class Attempts:
 
     def succeeded(self, attempt: Attempt) -> None:
         """The user's earlier failures from this address are forgotten, too."""
-        self._failed = deque(one for one in self._failed if (one.address, one.user) != (attempt.address, attempt.user))
+        who = (attempt.address, attempt.user)
+        self._failed = deque(one for one in self._failed if (one.address, one.user) != who)
+        self._known.pop(who, None)
+        self._known[who] = self._clock()
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+
+def network_of(address: str) -> str:
+    """The addresses that one machine can choose freely, by one name: those of loopback, and the half of an IPv6
+    address that is not the network's."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None:
+            return str(ipaddress.IPv6Network((found, 64), strict=False))
+        found = found.ipv4_mapped
+    return "loopback" if found.is_loopback else str(found)
 
 
 class Entrance:
@@ -100,6 +133,18 @@ class Entrance:
         if self.limit is None:
             self.limit = CapacityLimiter(AT_ONCE)
         await to_thread.run_sync(_reach, open_cluster, abandon_on_cancel=True, limiter=self.limit)
+
+    async def check_again(self) -> None:
+        """End the sessions of users whom the cluster no longer takes: deleted ones, and those with a new password."""
+        for session in self.sessions.living():
+            try:
+                await self.check(session.console.answers.open_cluster)
+            except AuthenticationFailed as error:
+                if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    self.sessions.end(session)
+                    audit.note("session ended", by_user=session.console.user, reason=error.why)
+            except KafkaError:  # it says nothing about the users; the next time does
+                return
 
 
 def _reach(open_cluster: OpenCluster) -> None:
@@ -135,7 +180,8 @@ class Gate:
 
 
 def session_of(connection: HTTPConnection, sessions: Sessions, *, uses: bool) -> Session | None:
-    for name in (SAFE_COOKIE, COOKIE):
+    # A page without TLS of the same host could set the other cookie, and so put a user into a session of its own.
+    for name in (SAFE_COOKIE,) if connection.url.scheme == "https" else (SAFE_COOKIE, COOKIE):
         if (token := connection.cookies.get(name)) and (session := sessions.find(token, uses=uses)) is not None:
             return session
     return None

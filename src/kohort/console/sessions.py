@@ -71,6 +71,9 @@ class Sessions:
         for key in [key for key, session in self._known.items() if session.is_over()]:
             self._end(key)
 
+    def living(self) -> list[Session]:
+        return [session for session in self._known.values() if not session.is_over()]
+
     def close(self) -> None:
         for key in list(self._known):
             self._end(key)

@@ -51,7 +51,7 @@ class Answers:
     """For the event loop of the pages. `close` closes the clients; one that is in use after its answer."""
 
     def __init__(self, open_cluster: Callable[[], Cluster], clock: Callable[[], float] = time.monotonic) -> None:
-        self._open = open_cluster
+        self.open_cluster = open_cluster
         self._clock = clock
         self._free: queue.LifoQueue[Cluster] = queue.LifoQueue()
         self._closed = False
@@ -112,7 +112,7 @@ class Answers:
         try:
             cluster = self._free.get_nowait()
         except queue.Empty:
-            cluster = self._open()
+            cluster = self.open_cluster()
         try:
             return ask(cluster)
         finally:
