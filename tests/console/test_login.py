@@ -32,7 +32,6 @@ from kohort.console.login import (
     Attempt,
     Attempts,
     Entrance,
-    network_of,
     own_address,
 )
 from kohort.console.sessions import IDLE_S, LIFE_S, MOST, MOST_OF_USER, Sessions
@@ -275,24 +274,6 @@ def test_who_has_logged_in_before_is_not_kept_out_by_others() -> None:
     assert len(attempts._known) == MOST_KNOWN
 
 
-@pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("127.0.0.1", "loopback"),
-        ("127.9.8.7", "loopback"),
-        ("::ffff:127.0.0.1", "loopback"),
-        ("10.0.0.1", "10.0.0.1"),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("2001:db8::1", "2001:db8::/64"),
-        ("2001:db8:0:0:ffff::2", "2001:db8::/64"),
-        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
-        ("-", "-"),
-    ],
-)
-def test_addresses_that_one_machine_can_choose_count_as_one(address: str, network: str) -> None:
-    assert network_of(address) == network
-
-
 def test_a_cluster_that_does_not_answer_is_no_failed_login() -> None:
     with KohortServer(security="SASL_PLAINTEXT", users={"alice": "x"}) as server:
         login = Login(server, patience_ms=50)
@@ -416,7 +397,10 @@ def test_a_user_who_is_deleted_loses_the_session_also_with_connections(
 
 
 def test_sessions_outlive_a_cluster_that_does_not_answer() -> None:
-    with KohortServer(security="SASL_PLAINTEXT", users={"alice": "x"}) as server, Login(server, patience_ms=50) as login:
+    with (
+        KohortServer(security="SASL_PLAINTEXT", users={"alice": "x"}) as server,
+        Login(server, patience_ms=50) as login,
+    ):
         login.log_in("alice", "x")
         server.stop()
         asyncio.run(login.entrance.check_again())

@@ -16,7 +16,6 @@ still takes those who have sessions.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 import time
 from collections import deque
@@ -32,6 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kohort.client.errors import AuthenticationFailed, KafkaError
 from kohort.console import audit
 from kohort.console.access import OpenAs, OpenCluster
+from kohort.console.door import network_of
 from kohort.console.forms import check_token, new_token, read_form
 from kohort.console.sessions import Session, Sessions
 from kohort.console.shared import Console, address, console_of
@@ -99,20 +99,6 @@ class Attempts:
         self._known[who] = self._clock()
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
-
-
-def network_of(address: str) -> str:
-    """The addresses that one machine can choose freely, by one name: those of loopback, and the half of an IPv6
-    address that is not the network's."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is None:
-            return str(ipaddress.IPv6Network((found, 64), strict=False))
-        found = found.ipv4_mapped
-    return "loopback" if found.is_loopback else str(found)
 
 
 class Entrance:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
-from kohort.console.door import Door, Hears
+from kohort.console.door import AT_ONCE, Door, Hears, save_memory
 
 GRACE_S = 1
 """Open requests have this long at the end."""
@@ -37,9 +37,11 @@ def serve(
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
         limit_concurrency=MOST_REQUESTS,
+        backlog=AT_ONCE,
     )
     config.load()
     config.ssl = tls
+    save_memory()
     server = uvicorn.Server(config)
 
     def end() -> None:
