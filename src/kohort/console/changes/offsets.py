@@ -23,7 +23,6 @@ from kohort.cli.groups.restore import ALL_STORIES, already_so, plan_restore
 from kohort.cli.groups.timeline import headline
 from kohort.cli.groups.undo import restore_command, restore_moment
 from kohort.cli.groups.wording import Names, instant, people_of, utc
-from kohort.cli.option_objects import fail
 from kohort.cli.output import Column, name, number, plural
 from kohort.cli.places import Scope, instant_of, scope_of, words_of
 from kohort.client.admin.explanations import NoJournal
@@ -192,7 +191,8 @@ def plan_of_deletion(cluster: Cluster, group: str, form: Form) -> Plan:
     def carry_out(cluster: Cluster) -> Outcome:
         now = cluster.committed(group)
         if any(now.get(place) != committed[place] for place in places):
-            fail(f"the committed offsets of group {group} have changed meanwhile; {UNDELETED}")
+            why = f"the committed offsets of group {group} have changed meanwhile"
+            return Outcome(f"{why}; {UNDELETED}", done=False)
         command, undo = restore_command(cluster, group), address_to_restore(cluster, group)
         try:
             refused = cluster.delete_offsets(group, places)
