@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from console_pages import ORIGIN
@@ -32,6 +32,7 @@ from kohort.console.reading.batches import batches_of, in_batches, read_batch, w
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.reading.trends import MOST_POINTS as MOST_TREND_POINTS
 from kohort.console.reading.trends import Point, Trends
+from kohort.console.sessions import Session
 from kohort.console.words import age
 
 # -- paging
@@ -270,6 +271,25 @@ async def test_too_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await streams.response(stream, read)).status_code == 503
     poll: Any = Asked("application/json")
     assert json.loads((await streams.response(poll, read)).body) == {"rows": {"": {"lag": "1"}}}
+
+
+async def test_a_session_does_not_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read() -> Live:
+        return Live({"": {"lag": "1"}})
+
+    streams, session = Streams(lambda: False), Session(None, 0, 0, lambda: 0)  # type: ignore[arg-type]
+    monkeypatch.setattr(live, "MOST_OF_SESSION", 1)
+    mine, another, without = (cast(Any, Asked("text/event-stream")) for _ in range(3))
+    mine.state.session, another.state.session = session, Session(None, 0, 0, lambda: 0)  # type: ignore[arg-type]
+    events = cast(Any, await streams.response(mine, read)).body_iterator
+    assert await anext(events)
+    assert (streams.open, session.streams) == (1, 1)
+    assert (await streams.response(mine, read)).status_code == 503
+    for other in (another, without):
+        assert (await streams.response(other, read)).status_code == 200
+    await events.aclose()
+    assert (streams.open, session.streams) == (0, 0)
+    assert (await streams.response(mine, read)).status_code == 200
 
 
 # -- answers

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,8 @@ EVERY_S = 1.0
 STILL_HERE_S = 15.0
 SLICE_S = 0.2
 MOST_STREAMS = 100
+MOST_OF_SESSION = 20
+"""So that no user takes the streams of all others."""
 
 Cell = str | tuple[str, str]
 """A text, or a chip: its label and its kind."""
@@ -68,13 +71,22 @@ class Streams:
         """A stream, or a single answer for a page that polls."""
         if "text/event-stream" not in request.headers.get("accept", ""):
             return JSONResponse(difference(Live(), await read()))
-        if self.open >= MOST_STREAMS or self._ending():
-            return PlainTextResponse("too many streams; poll instead\n", 503)
         session = getattr(request.state, "session", None)
-        events = self.events(read) if session is None else self.events(read, session.is_over)
+        if self.open >= MOST_STREAMS or self._ending() or (session and session.streams >= MOST_OF_SESSION):
+            return PlainTextResponse("too many streams; poll instead\n", 503)
+        events = self.events(read) if session is None else self._events_of(session, read)
         return StreamingResponse(events, media_type="text/event-stream")
 
-    async def events(self, read: Read, is_over: Callable[[], bool] = lambda: False) -> AsyncIterator[str]:
+    async def _events_of(self, session: Any, read: Read) -> AsyncIterator[str]:
+        session.streams += 1
+        try:
+            async with aclosing(self.events(read, session.is_over)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            session.streams -= 1
+
+    async def events(self, read: Read, is_over: Callable[[], bool] = lambda: False) -> AsyncGenerator[str, None]:
         """Until the console ends, or the session of its reader."""
         loop = asyncio.get_running_loop()
         before, sent_at = Live(), loop.time()

@@ -31,6 +31,8 @@ class Session:
     used_at: float
     clock: Clock
     has_ended: bool = False
+    streams: int = 0
+    """Those that are open."""
 
     def is_over(self) -> bool:
         now = self.clock()
