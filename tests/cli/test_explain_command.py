@@ -244,7 +244,7 @@ def test_a_status_in_words() -> None:
     }
     assert [line.text for line in status_lines(status, Names([]))] == [
         "CompletingRebalance for 5.0 s, for 25.0 s more at most",
-        "2 have synced",
+        "2 members have synced",
         "awaited: a on 10.0.0.1, the leader; to sync, 5.0 s so far, 4.0 s more, then its session ends",
         "1 member id given out and not used yet, for 9.0 s more",
     ]

@@ -290,8 +290,14 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     lines = [Line(f"{phase} for {duration(max(now - status['since_ms'], 0))}{still}{why}{_epochs(status)}", bold=True)]
     if status.get("window"):
         lines.append(Line("more members may come: the group is new, or many come and go", 4))
-    done = {"joined": "have joined", "synced": "have synced", "on its way": "learn of it with their next heartbeat"}
-    lines += [Line(f"{counts[state]} {text}", 4) for state, text in done.items() if counts.get(state)]
+    done = {
+        "joined": ("has joined", "have joined"),
+        "synced": ("has synced", "have synced"),
+        "on its way": ("learns of it with its next heartbeat", "learn of it with their next heartbeat"),
+    }
+    for state, (of_one, of_many) in done.items():
+        if count := counts.get(state):
+            lines.append(Line(f"{plural(count, 'member')} {of_one if count == 1 else of_many}", 4))
     for member in awaited[:SHOWN_MEMBERS]:
         leader = ", the leader" if member.get("leader") and phase == "CompletingRebalance" else ""
         lines.append(Line(f"awaited: {names.with_host(member)}{leader}; {_wait(member)}", 4))
