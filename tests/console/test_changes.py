@@ -160,11 +160,12 @@ def test_a_plan_is_carried_out_as_it_was_shown_or_not_at_all(
 
 
 def test_the_list_of_rebalances_leads_to_the_undoing_of_a_change(pages: Pages, group: str) -> None:
-    pages.cluster.commit(group, {(group, 0): 1})
+    pages.send(f"/change/reset-offsets?group={group}", to="earliest")
+    confirm(pages)
     listed = pages.get("/group", id=group, tab="rebalances")
     newest, _ = [link for link in listed.links if "before=" in link]
     [field] = [found for found in pages.get(newest).attributes("input") if found.get("name") == "before"]
-    assert pages.send(newest, before=field["value"]).body() == [[group, "0", "1", "3", "+2"]]
+    assert pages.send(newest, before=field["value"]).body() == [[group, "0", "0", "3", "+3"]]
 
 
 def test_deletions_need_the_name(pages: Pages, group: str, lines: pytest.LogCaptureFixture) -> None:
