@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from kohort.cli.groups.wording import Document, Line, Names, duration, instant, partitions, utc
+from kohort.cli.groups.wording import Document, Line, Names, duration, instant, partitions, people_of, utc
 from kohort.cli.output import plural
 
 SHOWN_MEMBERS = 8
@@ -224,7 +224,7 @@ def _moves(story: Document, names: Names) -> list[Line]:
         return [Line(f"no partition moved (of {total})", 4)] if total else []
     lines = [Line(f"of {plural((total or 0) + released, 'partition')}: {', '.join(parts)}", 4)]
     people = (*story.get("members", ()), *story.get("gone", ()))
-    by_id = {member.get("member_id", ""): member for member in people}
+    by_id = {person.get("member_id", ""): person for person in (*people_of([story]), *people)}
     changed = [member for member in people if member.get("gained") or member.get("lost")]
     for member in changed[:SHOWN_MEMBERS]:
         lines.append(Line(_change(member, names), 6))
