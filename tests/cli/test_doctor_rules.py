@@ -262,6 +262,11 @@ def test_a_rebalance_that_takes_long() -> None:
     finding = the(case(group))
     assert of(finding) == ("warning", "rebalancing")
     assert finding.text == "has been PreparingRebalance for 20.0 s (a member joined): it waits for w2 on h to join"
+    silent = {"client_id": "w2", "member_id": "w2-1", "host": "/h", "state": "on its way"}
+    waits = {"client_id": "w1", "member_id": "w1-1", "state": "waits for partitions", "waits_for": ["w2-1"]}
+    status = {"phase": "Reconciling", "since_ms": NOW - 20_000, "members": [silent, waits]}
+    group = surveyed("g", {}, *WORKERS, state="Reconciling", stories=[], now_ms=NOW, status=status)
+    assert the(case(group)).text == "has been Reconciling for 20.0 s: it waits for the next heartbeat of w2 on h"
     elsewhere = surveyed("g", {}, *WORKERS, state="PreparingRebalance")
     assert found(case(elsewhere, seconds=2.0)) == []
     assert "for 12.0 s at least" in the(case(elsewhere)).text

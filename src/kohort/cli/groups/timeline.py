@@ -301,6 +301,9 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     for member in awaited[:SHOWN_MEMBERS]:
         leader = ", the leader" if member.get("leader") and phase == "CompletingRebalance" else ""
         lines.append(Line(f"awaited: {names.with_host(member)}{leader}; {_wait(member)}", 4))
+    for member in unheard_of(status)[:SHOWN_MEMBERS]:
+        session = f"{duration(member.get('session_remaining_ms'))} more, then its session ends"
+        lines.append(Line(f"awaited: {names.with_host(member)}; its next heartbeat, {session}", 4))
     total = sum(counts.get(state, 0) for state in VERBS)
     if total > len(awaited[:SHOWN_MEMBERS]):
         lines.append(Line(f"and {total - SHOWN_MEMBERS} more are awaited", 4))
@@ -311,6 +314,14 @@ def status_lines(status: Document, names: Names) -> list[Line]:
         unused = f"{plural(count, 'member id')} given out and not used yet"
         lines.append(Line(f"{unused}, for {duration(remaining)} more", 4))
     return lines
+
+
+def unheard_of(status: Document) -> list[Document]:
+    """Members that do not know yet that others wait for them. One that has died keeps its partitions until its session
+    ends."""
+    members = status.get("members", ())
+    wanted = {other for member in members for other in member.get("waits_for", ())}
+    return [member for member in members if member["state"] == "on its way" and member["member_id"] in wanted]
 
 
 def _epochs(status: Document) -> str:
