@@ -141,6 +141,16 @@ def test_a_partition_that_is_stuck_beside_others_that_move() -> None:
     assert finding.text.startswith("w2 on 10.0.0.1 does not commit orders[2], but commits others: nothing moved within")
 
 
+def test_a_slow_member_may_read_its_partitions_one_after_the_other() -> None:
+    before = healthy()
+    after = surveyed("billing", {0: 10, 1: 10, 2: 10, 3: 15}, *WORKERS)
+    ends = {0: 10, 1: 10, 2: 20, 3: 20}
+    slow = [one for one in found(case(before, after, ends, minutes=11)) if one.kind == "stuck"]
+    assert [(one.severity, one.command) for one in slow] == [(Severity.WARNING, "kohort groups watch billing")]
+    others_are_young = case(before, after, ends, minutes=600, ages_ms=at({2: 700_000, 3: 1_000}))
+    assert the(others_are_young).severity is Severity.CRITICAL
+
+
 def test_partitions_without_a_committed_offset() -> None:
     finding = the(case(surveyed("g", {0: 5}, member("a", 0, 1, 2)), None, {0: 5, 1: 7, 2: 0}))
     assert of(finding) == ("info", "never committed")
