@@ -60,8 +60,8 @@ def played_line(history: History) -> str:
 
 
 MODELLED = (
-    "It plays the group's own changes from the journal, in their order: members that joined, left or died, and how long "
-    "members needed to give partitions up. The code is kohort's own coordinator, in virtual time, with "
+    "It plays the group's own changes from the journal, in their order: members that joined, left or died, and how "
+    "long members needed to give partitions up. The code is kohort's own coordinator, in virtual time, with "
     "Java's client timing, heartbeats held by the server, and each protocol's usual assignor."
 )
 NOT_MODELLED = (
