@@ -141,6 +141,16 @@ def test_a_partition_that_is_stuck_beside_others_that_move() -> None:
     assert finding.text.startswith("w2 on 10.0.0.1 does not commit orders[2], but commits others: nothing moved within")
 
 
+def test_a_slow_member_may_read_its_partitions_one_after_the_other() -> None:
+    before = healthy()
+    after = surveyed("billing", {0: 10, 1: 10, 2: 10, 3: 15}, *WORKERS)
+    ends = {0: 10, 1: 10, 2: 20, 3: 20}
+    slow = [one for one in found(case(before, after, ends, minutes=11)) if one.kind == "stuck"]
+    assert [(one.severity, one.command) for one in slow] == [(Severity.WARNING, "kohort groups watch billing")]
+    others_are_young = case(before, after, ends, minutes=600, ages_ms=at({2: 700_000, 3: 1_000}))
+    assert the(others_are_young).severity is Severity.CRITICAL
+
+
 def test_partitions_without_a_committed_offset() -> None:
     finding = the(case(surveyed("g", {0: 5}, member("a", 0, 1, 2)), None, {0: 5, 1: 7, 2: 0}))
     assert of(finding) == ("info", "never committed")
@@ -262,6 +272,11 @@ def test_a_rebalance_that_takes_long() -> None:
     finding = the(case(group))
     assert of(finding) == ("warning", "rebalancing")
     assert finding.text == "has been PreparingRebalance for 20.0 s (a member joined): it waits for w2 on h to join"
+    silent = {"client_id": "w2", "member_id": "w2-1", "host": "/h", "state": "on its way"}
+    waits = {"client_id": "w1", "member_id": "w1-1", "state": "waits for partitions", "waits_for": ["w2-1"]}
+    status = {"phase": "Reconciling", "since_ms": NOW - 20_000, "members": [silent, waits]}
+    group = surveyed("g", {}, *WORKERS, state="Reconciling", stories=[], now_ms=NOW, status=status)
+    assert the(case(group)).text == "has been Reconciling for 20.0 s: it waits for the next heartbeat of w2 on h"
     elsewhere = surveyed("g", {}, *WORKERS, state="PreparingRebalance")
     assert found(case(elsewhere, seconds=2.0)) == []
     assert "for 12.0 s at least" in the(case(elsewhere)).text

@@ -244,11 +244,31 @@ def test_a_status_in_words() -> None:
     }
     assert [line.text for line in status_lines(status, Names([]))] == [
         "CompletingRebalance for 5.0 s, for 25.0 s more at most",
-        "2 have synced",
+        "2 members have synced",
         "awaited: a on 10.0.0.1, the leader; to sync, 5.0 s so far, 4.0 s more, then its session ends",
         "1 member id given out and not used yet, for 9.0 s more",
     ]
     assert status_lines({"phase": "Stable", "since_ms": 0, "now_ms": 1, "counts": {"member": 1}}, Names([])) == []
+
+
+def test_a_member_that_is_silent_while_others_wait_for_it() -> None:
+    status = {
+        "phase": "Reconciling",
+        "since_ms": 0,
+        "now_ms": 30_000,
+        "group_type": "consumer",
+        "counts": {"on its way": 2, "waits for partitions": 1},
+        "members": [
+            someone(member="a-1", state="on its way", session_remaining_ms=15_000),
+            someone("c", state="on its way", session_remaining_ms=44_000),
+            someone("b", state="waits for partitions", partitions=1, waits_for=["a-1"]),
+        ],
+    }
+    assert [line.text for line in status_lines(status, Names([]))][1:] == [
+        "2 members learn of it with their next heartbeat",
+        "awaited: a on 10.0.0.1; its next heartbeat, 15.0 s more, then its session ends",
+        "waiting: b on 10.0.0.1, for 1 partition of a",
+    ]
 
 
 def test_names_do_not_reach_the_terminal_as_commands() -> None:

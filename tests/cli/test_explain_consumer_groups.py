@@ -189,6 +189,14 @@ def test_one_that_never_gave_up() -> None:
     ]
 
 
+def test_members_that_came_and_left_meanwhile_are_named() -> None:
+    left = {"what": "member left", "after_ms": 70_604, "member_id": "NBOlypLa", "client_id": "c"}
+    got = {"got": 1, "got_after_ms": 76_000, "waited_ms": 35_500, "waited_for": ["NBOlypLa"]}
+    member = {"member_id": "b-1", "client_id": "b", "gained": {"t": [0]}, "steps": got}
+    lines = told(story(moved=1, partitions_count=1, members=[member], happenings=[left]))
+    assert lines[-1] == "had all after 1 min 16 s; waited 35.5 s for c"
+
+
 @pytest.mark.parametrize(
     ("fields", "text"),
     [

@@ -159,6 +159,15 @@ def test_a_plan_is_carried_out_as_it_was_shown_or_not_at_all(
     assert [line.partition("outcome=")[2].partition(" ")[0] for line in lines.messages] == ["done", "refused"]
 
 
+def test_the_list_of_rebalances_leads_to_the_undoing_of_a_change(pages: Pages, group: str) -> None:
+    pages.send(f"/change/reset-offsets?group={group}", to="earliest")
+    confirm(pages)
+    listed = pages.get("/group", id=group, tab="rebalances")
+    newest, _ = [link for link in listed.links if "before=" in link]
+    [field] = [found for found in pages.get(newest).attributes("input") if found.get("name") == "before"]
+    assert pages.send(newest, before=field["value"]).body() == [[group, "0", "0", "3", "+3"]]
+
+
 def test_deletions_need_the_name(pages: Pages, group: str, lines: pytest.LogCaptureFixture) -> None:
     pages.send(f"/change/delete-offsets?group={group}", topics=f"{group}:0")
     page = pages.send(pages.address.removeprefix(ORIGIN), status=400, typed=group.upper())

@@ -520,7 +520,7 @@ def test_a_course_as_a_line() -> None:
     assert 'points="0,18 18,10 72,2"' in small(points)
     found = wide(points)
     assert found is not None
-    assert (found.words, found.length, found.most) == ("lag in 4.0 s: from 0 to 100, at most 100", "4.0 s", "100")
+    assert (found.words, found.length, found.most) == ("lag in 4.0 s: from 0 to 100, highest 100", "4.0 s", "100")
     assert 'polygon points="0,64 0,62' in found.svg
     assert wide(points[:1]) is None
     flat = small((Point(0, 0), Point(10, 0)))

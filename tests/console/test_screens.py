@@ -62,6 +62,20 @@ def test_groups_have_the_worst_lag_first(pages: Pages, member: GroupMember, uniq
     }  # fmt: skip
 
 
+def test_the_first_page_waits_for_the_first_reading(
+    server: KohortServer, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.console.shared.FIRST_S", 90.0)
+    with Pages(server.bootstrap_servers) as pages:
+        pages.cluster.create_topic(unique, 1)
+        pages.cluster.commit(unique, {(unique, 0): 0})
+        pages.refresher.start()
+        try:
+            assert [row[0] for row in pages.get("/", q=unique).body()] == [unique]
+        finally:
+            pages.refresher.stop()
+
+
 def test_groups_are_paged_on_the_server(pages: Pages, unique: str) -> None:
     pages.cluster.create_topic(unique, 1)
     for number in range(103):
@@ -107,10 +121,10 @@ def test_the_course_of_lag(server: KohortServer, pages: Pages, unique: str) -> N
     pages.read()
     page = pages.get("/", q=unique)
     [line] = [found["aria-label"] for found in page.attributes("svg") if found.get("class") == "course"]
-    assert re.fullmatch(r"lag in .*: from 0 to 4, at most 4", line)
+    assert re.fullmatch(r"lag in .*: from 0 to 4, highest 4", line)
     assert "polyline" in pages.live("groups", q=unique)["regions"][f"course/{unique}"]
-    assert "at most 4" in pages.get("/group", id=unique).text
-    assert "at most" not in before.text, "one point is no line"
+    assert "highest 4" in pages.get("/group", id=unique).text
+    assert "highest" not in before.text, "one point is no line"
     assert "polygon" in pages.live("group", id=unique)["regions"]["course"]
 
 

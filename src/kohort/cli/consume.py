@@ -160,7 +160,8 @@ def consume(
         ),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Read only this partition; repeatable.")
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="P", min=0, help="Read only this partition; repeatable."),
     ] = None,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after N records.")

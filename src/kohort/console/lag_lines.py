@@ -34,7 +34,7 @@ def in_words(points: Sequence[Point]) -> str:
     first, last = points[0], points[-1]
     most = max(point.lag for point in points)
     length = duration(last.at_ms - first.at_ms)
-    return f"lag in {length}: from {count(first.lag)} to {count(last.lag)}, at most {count(most)}"
+    return f"lag in {length}: from {count(first.lag)} to {count(last.lag)}, highest {count(most)}"
 
 
 def small(points: Sequence[Point]) -> Markup:

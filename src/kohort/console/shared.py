@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,8 @@ from kohort.console.words import count, utc
 HERE = Path(__file__).parent
 THEMES = ("light", "dark")
 THEME_COOKIE = "kohort-theme"
+FIRST_S = 3.0
+"""How long a page waits for the first snapshot, just after the start or a login."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,13 @@ class Console:
     def close(self) -> None:
         self.refresher.stop()
         self.answers.close()
+
+    async def look(self) -> Snapshot:
+        """The snapshot, for a page. One of a large cluster takes longer than FIRST_S; the head of the page says so."""
+        until = time.monotonic() + FIRST_S
+        while self.refresher.is_first_due and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        return self.refresher.look()
 
     def render(self, template: str, **values: Any) -> Markup:
         """A part of a page, as HTML."""

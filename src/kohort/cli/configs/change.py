@@ -38,7 +38,8 @@ def set_configs(
         list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Settings and values.", show_default=False)
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="A .properties file of settings, as of secrets.")
+        Path | None,
+        typer.Option(metavar="FILE", dir_okay=False, help="A .properties file of settings, for example secrets."),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -41,7 +41,8 @@ def restore(
         str,
         typer.Option(
             metavar="TIME",
-            help="Undo the changes from this time on, as 2026-11-21T12:00 (local time) or 2026-11-21T12:00:00Z.",
+            help="Undo the changes from this time on, as 2026-11-21T12:00 (local time) or 2026-11-21T12:00:00Z; kohort "
+            "groups explain shows the time of each change.",
             show_default=False,
         ),
     ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from kohort.cli.groups.wording import Document, Line, Names, duration, instant, partitions, utc
+from kohort.cli.groups.wording import Document, Line, Names, duration, instant, partitions, people_of, utc
 from kohort.cli.output import plural
 
 SHOWN_MEMBERS = 8
@@ -224,7 +224,7 @@ def _moves(story: Document, names: Names) -> list[Line]:
         return [Line(f"no partition moved (of {total})", 4)] if total else []
     lines = [Line(f"of {plural((total or 0) + released, 'partition')}: {', '.join(parts)}", 4)]
     people = (*story.get("members", ()), *story.get("gone", ()))
-    by_id = {member.get("member_id", ""): member for member in people}
+    by_id = {person.get("member_id", ""): person for person in (*people_of([story]), *people)}
     changed = [member for member in people if member.get("gained") or member.get("lost")]
     for member in changed[:SHOWN_MEMBERS]:
         lines.append(Line(_change(member, names), 6))
@@ -290,11 +290,20 @@ def status_lines(status: Document, names: Names) -> list[Line]:
     lines = [Line(f"{phase} for {duration(max(now - status['since_ms'], 0))}{still}{why}{_epochs(status)}", bold=True)]
     if status.get("window"):
         lines.append(Line("more members may come: the group is new, or many come and go", 4))
-    done = {"joined": "have joined", "synced": "have synced", "on its way": "learn of it with their next heartbeat"}
-    lines += [Line(f"{counts[state]} {text}", 4) for state, text in done.items() if counts.get(state)]
+    done = {
+        "joined": ("has joined", "have joined"),
+        "synced": ("has synced", "have synced"),
+        "on its way": ("learns of it with its next heartbeat", "learn of it with their next heartbeat"),
+    }
+    for state, (of_one, of_many) in done.items():
+        if count := counts.get(state):
+            lines.append(Line(f"{plural(count, 'member')} {of_one if count == 1 else of_many}", 4))
     for member in awaited[:SHOWN_MEMBERS]:
         leader = ", the leader" if member.get("leader") and phase == "CompletingRebalance" else ""
         lines.append(Line(f"awaited: {names.with_host(member)}{leader}; {_wait(member)}", 4))
+    for member in unheard_of(status)[:SHOWN_MEMBERS]:
+        session = f"{duration(member.get('session_remaining_ms'))} more, then its session ends"
+        lines.append(Line(f"awaited: {names.with_host(member)}; its next heartbeat, {session}", 4))
     total = sum(counts.get(state, 0) for state in VERBS)
     if total > len(awaited[:SHOWN_MEMBERS]):
         lines.append(Line(f"and {total - SHOWN_MEMBERS} more are awaited", 4))
@@ -305,6 +314,14 @@ def status_lines(status: Document, names: Names) -> list[Line]:
         unused = f"{plural(count, 'member id')} given out and not used yet"
         lines.append(Line(f"{unused}, for {duration(remaining)} more", 4))
     return lines
+
+
+def unheard_of(status: Document) -> list[Document]:
+    """Members that do not know yet that others wait for them. One that has died keeps its partitions until its session
+    ends."""
+    members = status.get("members", ())
+    wanted = {other for member in members for other in member.get("waits_for", ())}
+    return [member for member in members if member["state"] == "on its way" and member["member_id"] in wanted]
 
 
 def _epochs(status: Document) -> str:

@@ -83,7 +83,7 @@ def history_command(
     docs/how-to/history.md describes every column. A second run into the same directory continues at the end of the last
     one and writes the tables again.
 
-    Up to a million log records this process does all of it, in seconds (--engine local); for more it starts Spark
+    Reads up to a million log records without Spark, in seconds (--engine local), and starts Spark for more
     (--engine spark). Where the log is compacted, a group without a finding may have had trouble: the command says what
     it could see.
     """

@@ -28,7 +28,7 @@ def print_unit(
     user: Annotated[str, typer.Option(metavar="NAME", help="The user of the process; it must exist.")] = "kohort",
     data_dir: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the data.")] = OF_STATE / "kohort",
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .properties or .toml file of settings, as of secrets.")
+        Path | None, typer.Option(metavar="FILE", help="A .properties or .toml file of settings, for example secrets.")
     ] = None,
     listeners: Annotated[str | None, typer.Option(metavar="HOST:PORT,...", help="Where to listen.")] = None,
     advertised_listeners: Annotated[

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from kohort.cli.groups.explain import OFTEN, WORTH_NAMING_MS
 from kohort.cli.groups.standings import Offender, offenders
 from kohort.cli.groups.timeline import REBALANCING, headline, status_lines, story_lines
-from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain
+from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain, utc
 from kohort.client.admin.configs import ConfigSource
 from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.groups import GroupMember
@@ -75,6 +75,8 @@ class Rebalance:
     took_ms: int | None
     details: tuple[str, ...]
     is_rebalance: bool
+    undo_from: str
+    """The moment that `Restore offsets` takes to undo it; empty if it changed no committed offsets."""
 
 
 async def group(request: Request) -> Response:
@@ -254,6 +256,7 @@ def rebalance_of(story: Document, names: Names) -> Rebalance:
         story.get("took_ms"),
         tuple(lines),
         outcome != "noted",
+        utc(story["started_ms"]) if story.get("changed") else "",
     )
 
 

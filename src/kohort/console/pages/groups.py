@@ -32,7 +32,7 @@ DEFAULT = Order("lag", True)
 
 async def groups(request: Request) -> Response:
     console = console_of(request)
-    snapshot = console.refresher.look()
+    snapshot = await console.look()
     query = request.query_params
     shown = page_of(found(snapshot, query), wanted_page(query))
     states = snapshot.totals.states

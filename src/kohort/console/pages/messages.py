@@ -46,7 +46,7 @@ class Row:
 async def messages(request: Request) -> Response:
     console, query = console_of(request), request.query_params
     name = query.get("topic", "")
-    topic = console.refresher.look().topics.get(name)
+    topic = (await console.look()).topics.get(name)
     if topic is None:
         raise HTTPException(404, f"topic {name} does not exist, or is newer than what was read last")
     partition = wanted_number(query, "partition") or 0

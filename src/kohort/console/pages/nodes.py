@@ -13,7 +13,7 @@ from kohort.console.words import count
 
 async def nodes(request: Request) -> Response:
     console = console_of(request)
-    snapshot = console.refresher.look()
+    snapshot = await console.look()
     return console.page(
         request,
         "nodes.html",

@@ -35,7 +35,7 @@ READER_COLUMNS: dict[str, Callable[[Reader], Any]] = {
 
 async def topics(request: Request) -> Response:
     console, query = console_of(request), request.query_params
-    snapshot = console.refresher.look()
+    snapshot = await console.look()
     shown = found(snapshot, query)
     return console.page(
         request,
@@ -76,7 +76,7 @@ def cells(row: TopicRow) -> dict[str, Cell]:
 
 async def topic(request: Request) -> Response:
     console, query = console_of(request), request.query_params
-    snapshot = console.refresher.look()
+    snapshot = await console.look()
     row = snapshot.topics.get(query.get("name", ""))
     if row is None:
         raise HTTPException(404, f"topic {query.get('name', '')} does not exist, or is newer than what was read last")

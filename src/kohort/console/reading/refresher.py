@@ -41,8 +41,10 @@ class Refresher:
         self._stopped = threading.Event()
         self._looked = threading.Event()
         self._looked_at = time.monotonic()
+        self._started = False
 
     def start(self) -> None:
+        self._started = True
         threading.Thread(target=self._run, name="refresher", daemon=True).start()
 
     def stop(self) -> None:
@@ -54,6 +56,11 @@ class Refresher:
         self._looked_at = time.monotonic()
         self._looked.set()
         return self.snapshot
+
+    @property
+    def is_first_due(self) -> bool:
+        """Whether the thread has begun to read, and has not read everything once."""
+        return self._started and self.snapshot.number == 0 and not self.snapshot.failure
 
     def _run(self) -> None:
         with self._open() as cluster:

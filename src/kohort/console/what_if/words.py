@@ -60,12 +60,12 @@ def played_line(history: History) -> str:
 
 
 MODELLED = (
-    "Played are the group's own changes of the journal, in their order: members that joined, left, or died, and the "
-    "times that members needed to give partitions up. The code is kohort's own coordinator, in virtual time, with "
+    "It plays the group's own changes from the journal, in their order: members that joined, left or died, and how "
+    "long members needed to give partitions up. The code is kohort's own coordinator, in virtual time, with "
     "Java's client timing, heartbeats held by the server, and each protocol's usual assignor."
 )
 NOT_MODELLED = (
     "Not modelled: the load of the records, caches that a new owner fills, other groups on the coordinator, your own "
     "assignor, members that exceed max.poll.interval.ms, topics that change. Quiet times between changes are "
-    "shortened. Compare the ways with each other, and not with the journal's times."
+    "shortened. Compare the rows with each other, and not with the journal's times."
 )

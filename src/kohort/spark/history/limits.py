@@ -44,5 +44,5 @@ def why_storm(rebalances: int, newcomers: int, looping: str = "") -> str:
         return f"{newcomers} different members joined: restarts, or a rolling deployment"
     if newcomers:
         who = "the same member" if newcomers == 1 else f"the same {newcomers} members"
-        return f"{who} came and went: sessions or polls time out"
+        return f"{who} came and went: they restart, or their sessions or polls time out"
     return "no member came or went: members rejoin or change their subscriptions"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kohort.cli.groups.doctor.case import COMMIT_INTERVALS_S, Case, Finding, Severity, rest_of
-from kohort.cli.groups.timeline import REBALANCING, VERBS
+from kohort.cli.groups.timeline import REBALANCING, VERBS, unheard_of
 from kohort.cli.groups.wording import as_document, duration
 from kohort.cli.output import plural
 from kohort.client.admin.groups import GroupMember
@@ -152,7 +152,10 @@ def rebalancing(case: Case) -> Iterator[Finding]:
         return
     awaited = [member for member in status.get("members", ()) if member["state"] in VERBS]
     names = case.names()
-    whom = rest_of(f"{names.with_host(member)} {VERBS[member['state']]}" for member in awaited)
+    whom = rest_of(
+        [f"{names.with_host(member)} {VERBS[member['state']]}" for member in awaited]
+        + [f"the next heartbeat of {names.with_host(member)}" for member in unheard_of(status)]
+    )
     why = f" ({status['why']})" if status.get("why") else ""
     yield Finding(
         Severity.CRITICAL if lasts_ms >= 6 * LONG_MS else Severity.WARNING,

@@ -111,6 +111,11 @@ def standing_still(case: Case) -> Iterator[Finding]:
         what = "does not commit" if all_of_them else f"does not commit {_some(places)}, but commits others"
         where = f" in {_some(places)}" if all_of_them else ""
         severity, advice, command = _proof(case, places)
+        moving = set(theirs) - set(places)
+        if severity is Severity.CRITICAL and any(case.waits_longer_than(LIMITS.behind_ms, place) for place in moving):
+            severity = Severity.WARNING
+            advice = "It is behind in others too, and may read one after the other; watch whether these move"
+            command = f"kohort groups watch {case.quoted}"
         yield Finding(
             severity,
             case.name,
