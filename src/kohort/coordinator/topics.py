@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, overload
 from zlib import crc32
 
 from kohort.coordinator.assignors.spec import TopicSpec
@@ -18,6 +18,7 @@ from kohort.coordinator.assignors.spec import TopicSpec
 BUCKETS = 256
 
 Key = TypeVar("Key", str, bytes)
+Default = TypeVar("Default")
 
 
 class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
@@ -31,6 +32,14 @@ class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
 
     def __getitem__(self, key: Key) -> TopicSpec:
         return self._buckets[_bucket(key)][key]
+
+    @overload
+    def get(self, key: Key, /) -> TopicSpec | None: ...
+    @overload
+    def get(self, key: Key, /, default: Default) -> TopicSpec | Default: ...
+    def get(self, key: Key, /, default: object = None) -> object:
+        """Quicker than that of `Mapping`."""
+        return self._buckets[_bucket(key)].get(key, default)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str | bytes) and key in self._buckets[_bucket(key)]
@@ -64,6 +73,7 @@ class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
         return other
 
 
+@lru_cache(maxsize=16_384)
 def _bucket(key: str | bytes) -> int:
     """Not `hash`, which differs between processes."""
     return crc32(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key) % BUCKETS
