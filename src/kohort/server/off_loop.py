@@ -35,8 +35,8 @@ T = TypeVar("T")
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Before the second and later attempts of a task; and the first one before another attempt to start a thread."""
 LONG_S = 0.005
-RESTS = 3
-LONGEST_REST_S = 0.15
+RESTS = 5
+LONGEST_REST_S = 0.25
 """After a task that took more than LONG_S of CPU, a thread rests for RESTS times as long: the event loop needs the
 interpreter's lock, and the processor, and one task after the other would make it two to three times as slow."""
 
