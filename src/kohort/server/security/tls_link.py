@@ -100,9 +100,14 @@ class TlsLink:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The objects of the connection do not refer to each other any more, so they go at once: the garbage collector
+        would find them after up to an hour (collector.py)."""
         self._door.leave(self)
-        if self._inside is not None:
-            self._inside.connection_lost(exc)
+        inside, self._inside = self._inside, None
+        self._transport = cast(asyncio.Transport, GONE)
+        self._make_inside = _nobody
+        if inside is not None:
+            inside.connection_lost(exc)
 
     def pause_writing(self) -> None:
         if self._inside is not None:
@@ -236,6 +241,33 @@ class TlsLink:
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+class _Gone:
+    """The transport of a connection that is lost."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+GONE = _Gone()
+
+
+def _nobody(name: str) -> Inside:
+    raise AssertionError("the connection is lost")
 
 
 def address_of(transport: asyncio.BaseTransport) -> tuple[str, str]:
