@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from kohort.broker.connection import Connection
@@ -48,7 +50,7 @@ def test_answers_that_are_made_keep_below_what_unread_ones_leave() -> None:
     for size in (50, 30):
         connection = Connection.__new__(Connection)
         connection.work = None
-        works.begin(connection, None, InSteps(iter(())), size)  # type: ignore[arg-type]
+        works.begin(connection, SimpleNamespace(request_id=size), InSteps(iter(())), size)  # type: ignore[arg-type]
         connections.append(connection)
     told = []
 

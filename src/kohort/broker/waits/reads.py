@@ -125,6 +125,10 @@ class Reads:
         self._queue[self._last_id] = self._singles[self._last_id] = read
         return read
 
+    def is_asked(self, request_id: RequestId) -> bool:
+        """Whether this request in steps waits for a read."""
+        return any(read.request_id == request_id for read in self._singles.values())
+
     def drop(self, read: Read) -> None:
         """Nobody wants its outcome any more."""
         self._queue.pop(read.asked.read_id, None)

@@ -341,10 +341,13 @@ class Onlooker:
     def _check_unanswered(self, broker: Broker, links: Mapping[ConnectionId, Link]) -> None:
         if broker.next_deadline() is None:
             return  # It stops: parked requests were answered; later ones are not.
-        for link in links.values():
+        for connection_id, link in links.items():
             if link.raw or not link.outstanding or link.muted_until >= self.world.now:
                 continue
             head = link.outstanding[0]
+            work = broker._connections[connection_id].work if connection_id in broker._connections else None
+            if work is not None and work.waits and broker.state.reads.is_asked(work.context.request_id):
+                continue
             if head.asked_at >= self._turn_began or isinstance(head.request, JoinGroupRequest | SyncGroupRequest):
                 continue
             if not isinstance(head.request, FetchRequest | HeartbeatRequest | ConsumerGroupHeartbeatRequest):
