@@ -77,9 +77,9 @@ def test_a_batch_that_has_left_is_freed() -> None:
     tail = Tail(Tails(3 * COST))
     tail.append(StoredBatch(0, 0, 0, Marked(SIZE)))
     for base in range(1, 4):
-        assert any(isinstance(one, Marked) for one in gc.get_objects())
+        assert any(type(one) is Marked for one in gc.get_objects())
         tail.append(make_batch(base, size=SIZE))
-    assert not any(isinstance(one, Marked) for one in gc.get_objects())
+    assert not any(type(one) is Marked for one in gc.get_objects())
     assert len(tail.read(1, 1 << 20)) == 3
 
 
