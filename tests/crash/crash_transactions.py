@@ -185,6 +185,7 @@ class TransactionRun:
     def _cycle(self, cycle: int, kind: str) -> None:
         chance = random.Random(f"{self._seed} cycle {cycle}")
         before = self._workers.total()
+        self._wait_for_input()
         frozen = self._harm_a_worker(kind, chance)
         time.sleep(chance.uniform(0.2, 1.5))
         self._server.kill()
@@ -208,6 +209,14 @@ class TransactionRun:
             f"cycle {cycle + 1:3} {kind:6} {done['committed'] - before['committed']:4} transactions committed, "
             f"{done['aborted'] - before['aborted']:3} aborted, down {outage:4.1f} s, all copied after {settled:4.1f} s"
         )
+
+    def _wait_for_input(self) -> None:
+        """librdkafka's producer may need seconds after a restart. Without its records a cycle would have nothing to do,
+        and be so short that the next one has nothing either."""
+        places = [(INPUT, partition) for partition in range(PARTITIONS)]
+        with Cluster(self._server.address) as cluster:
+            before = self._ends(cluster, places)
+        self._until(lambda cluster: self._ends(cluster, places) != before, "new records of the input")
 
     def _harm_a_worker(self, kind: str, chance: random.Random) -> list[Callable[[], None]]:
         """Returns what ends the harm once the server is there again."""

@@ -28,9 +28,9 @@ from kohort.coordinator.transactions.transaction import State
 
 PRODUCER_IDS = 1_000_000
 """The least number of ids that are skipped."""
-_BEGIN_MS = 1_767_225_600_000
+BEGIN_MS = 1_767_225_600_000
 """2026-01-01."""
-_EPOCH_MS = 500
+EPOCH_MS = 500
 """Generations and epochs have 31 bits: enough for 34 years."""
 _LARGEST = 2**31 - 2**28
 _NONE = -(2**31)
@@ -50,9 +50,9 @@ class Raised(msgspec.Struct, frozen=True):
 def raise_numbers(state: BrokerState, now: Millis) -> tuple[Turn, Raised]:
     """The turn to commit. `state` was loaded, and has had no turn."""
     open_ones = sum(each.state is State.ONGOING for shard in state.transactions.shards for each in shard.ids.values())
-    since_ms = now - _BEGIN_MS
-    has_clock = 0 < since_ms // _EPOCH_MS < _LARGEST
-    by_clock = since_ms // _EPOCH_MS if has_clock else _NONE
+    since_ms = now - BEGIN_MS
+    has_clock = 0 < since_ms // EPOCH_MS < _LARGEST
+    by_clock = since_ms // EPOCH_MS if has_clock else _NONE
     state.turn.begin(now)
     for topic in list(state.catalog.topics.values()):
         partitions = [changed(one, leader_epoch=raised(one.leader_epoch, by_clock)) for one in topic.partitions]
