@@ -66,7 +66,7 @@ def test_the_parts_of_a_servers_work_are_timed() -> None:
         found = server.attack(["tiny-batches"], 0.5)
     parts = {line.split("  ")[-1] for line in found.steps}
     assert found.violations == []
-    assert {"turn", "handle Produce", "commit (writer)"} <= parts
+    assert {"turn", "commit (writer)"} <= parts, "others may take less than half a millisecond"
 
 
 def figures(milliseconds: float, **changed: object) -> Figures:
