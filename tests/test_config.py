@@ -43,16 +43,16 @@ def test_later_sources_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "limits"),
     [
-        ({}, (168, 96, 96, 24)),
-        ({"memory.max.bytes": 64 * MIB}, (28, 16, 16, 4)),
-        ({"memory.max.bytes": 64 * MIB, "group.max.total.bytes": 4 * MIB}, (35, 20, 4, 4)),
-        ({"queued.max.request.bytes": 240 * MIB}, (240, 64, 64, 16)),
-        ({"log.tail.max.bytes": 0}, (179.2, 102.4, 102.4, 0)),
+        ({}, (140, 84, 84, 28)),
+        ({"memory.max.bytes": 64 * MIB}, (20, 12, 12, 4)),
+        ({"memory.max.bytes": 64 * MIB, "group.max.total.bytes": 3 * MIB}, (25, 15, 3, 4)),
+        ({"queued.max.request.bytes": 196 * MIB}, (196, 60, 60, 20)),
+        ({"log.tail.max.bytes": 0, "queued.max.response.bytes": 80 * MIB}, (160, 80, 96, 0)),
         (
             {"queued.max.request.bytes": MIB, "queued.max.response.bytes": MIB, "group.max.total.bytes": MIB},
-            (1, 1, 1, 24),
+            (1, 1, 1, 28),
         ),
-        ({"queued.max.request.bytes": 192 * MIB, "group.max.total.bytes": 96 * MIB}, (192, 76.8, 96, 19.2)),
+        ({"queued.max.request.bytes": 192 * MIB, "group.max.total.bytes": 96 * MIB}, (192, 36, 96, 12)),
     ],
 )
 def test_limits_share_the_memory(texts: dict[str, int], limits: tuple[float, ...]) -> None:
@@ -86,7 +86,7 @@ def test_toml(tmp_path: Path) -> None:
             ["memory.max.bytes=20000000", "queued.max.request.bytes=12000000", "queued.max.response.bytes=9000000"],
             ["queued.max.request.bytes (12000000)", "group.max.total.bytes", "more than memory.max.bytes (20000000)"],
         ),
-        (["queued.max.request.bytes=402653184"], ["more than memory.max.bytes (402653184)", "raise memory.max.bytes"]),
+        (["queued.max.request.bytes=469762048"], ["more than memory.max.bytes (469762048)", "raise memory.max.bytes"]),
         (["frobnicate=3"], ["unknown setting frobnicate", "--list-settings"]),
         (["num.partitions=many"], ["num.partitions", "'many'", "a whole number"]),
         (["num.partitions=0"], ["num.partitions is 0", "the least is 1"]),

@@ -1,6 +1,8 @@
-"""The limits of requests, unread answers, members and tails of logs share one setting, `memory.max.bytes`.
+"""The limits of requests, unread answers, members and tails of logs share three quarters of `memory.max.bytes`.
 
-Limits that are given keep their values; the others share the rest. `check_memory` refuses limits that exceed the whole.
+The last quarter is for what has no limit in bytes: code, topics, connections, requests that wait, freed memory that the
+C library keeps (server/memory.py). Limits that are given keep their values; the others share the rest. `check_memory`
+refuses limits that exceed the whole.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ from kohort.config.declaration import ConfigError
 from kohort.config.settings import SETTINGS, Config, property_name
 
 SHARES = {
-    "queued_max_request_bytes": 7,
-    "queued_max_response_bytes": 4,
-    "group_max_total_bytes": 4,
+    "queued_max_request_bytes": 5,
+    "queued_max_response_bytes": 3,
+    "group_max_total_bytes": 3,
     "log_tail_max_bytes": 1,
 }
 """The limits, by attribute, and their parts of the memory."""
+PARTS = 16
 
 
 def share_memory(values: Mapping[str, Any]) -> dict[str, Any]:
     """These settings, by attribute, with the limits that follow from `memory.max.bytes`."""
     memory = values.get("memory_max_bytes", SETTINGS["memory.max.bytes"].default)
-    rest = memory - sum(values.get(name, 0) for name in SHARES)
+    rest = memory * sum(SHARES.values()) // PARTS - sum(values.get(name, 0) for name in SHARES)
     open_shares = {name: share for name, share in SHARES.items() if name not in values}
     parts = sum(open_shares.values())
     derived = {
@@ -31,7 +34,7 @@ def share_memory(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, share in open_shares.items()
     }
     if "log_tail_max_bytes" in derived:  # it takes no room that other limits leave
-        derived["log_tail_max_bytes"] = min(derived["log_tail_max_bytes"], memory // sum(SHARES.values()))
+        derived["log_tail_max_bytes"] = min(derived["log_tail_max_bytes"], memory // PARTS)
     return {**values, **derived}
 
 

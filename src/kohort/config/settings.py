@@ -76,22 +76,22 @@ class Config(ListenerConfig):
         high=INT_MAX,
     )
     memory_max_bytes: int = _setting(
-        402_653_184,
-        "Memory for requests, unread answers, members and tails of logs together: of sixteen parts, "
-        "queued.max.request.bytes gets 7, queued.max.response.bytes and group.max.total.bytes 4 each, and "
-        "log.tail.max.bytes 1. If some of the four are given, the others share the rest; the four together must not "
-        "exceed it",
+        469_762_048,
+        "Memory of the process, about. Of sixteen parts, queued.max.request.bytes gets 5, queued.max.response.bytes and "
+        "group.max.total.bytes 3 each, and log.tail.max.bytes 1; 4 are left for code, topics and connections. If some "
+        "of the four are given, the others share the rest; the four together must not exceed it. If the process "
+        "takes more, the limits of requests and answers are lowered",
         low=16_777_216,
     )
     queued_max_request_bytes: int = _setting(
-        176_160_768,
+        146_800_640,
         "Bytes of requests read and not yet answered, over all connections. A quarter is left for requests of up to "
         "64 kB; while others wait for room, clients that stall in the middle of a request are closed. Default: a share "
         "of memory.max.bytes",
         low=1_048_576,
     )
     queued_max_response_bytes: int = _setting(
-        100_663_296,
+        88_080_384,
         "Bytes of answers that clients have not read yet, over all connections; above it, the connections with the "
         "most of them are closed. Default: a share of memory.max.bytes",
         low=1_048_576,
@@ -108,7 +108,7 @@ class Config(ListenerConfig):
     default_replication_factor: int = _setting(1, "Replication factor of such a topic", low=1, high=32767)
     max_partitions: int = _setting(100_000, "Partitions in all", low=1)
     log_tail_max_bytes: int = _setting(
-        25_165_824,
+        29_360_128,
         "Bytes of the newest record batches of all logs, kept in memory: their readers need no read of the disk. "
         "Default: a share of memory.max.bytes",
         low=0,
@@ -175,7 +175,7 @@ class Config(ListenerConfig):
         high=INT_MAX // 4,
     )
     group_max_total_bytes: int = _setting(
-        100_663_296,
+        88_080_384,
         "Half of it bounds the members of all groups: their protocols, subscriptions and 2 kB each. Beyond it, joins "
         "that need more are refused; beyond three quarters of it, those that need more than 64 kB. The other half "
         "bounds committed offsets with their metadata; beyond it, commits that need more are refused. Default: a share "

@@ -8,6 +8,7 @@ stopped           one request to the broker of a stopped data directory
 backups/          backup, verification and restore of a data directory
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
 collector         the garbage collector: collections are short
+memory            the memory of the process: it is measured, and returned
 clock             the server's time, which tests replace
 arrivals          accepts connections: their number, their rate, the quotas of addresses
 listeners         binds and listens

@@ -85,9 +85,7 @@ class Inflow:
         readers: Callable[[], Iterable[Reader]],
         closing: Callable[[str, list[str], int], None],
     ) -> None:
-        self.limit = limit
-        self.room = limit - limit // 4
-        """What large readers may fill."""
+        self._set(limit)
         self.total = 0
         self.promised = 0
         self._clock = clock
@@ -101,8 +99,19 @@ class Inflow:
         self._gone: dict[Reader, int] = {}
         """Aborted readers whose bytes are released as soon as the event loop says that they are closed."""
         self._gone_bytes = 0
+
+    def _set(self, limit: int) -> None:
+        self.limit = limit
+        self.room = limit - limit // 4
+        """What large readers may fill."""
         self._excess = limit + limit // 4
         """Above this total, readers are closed at once."""
+
+    def change(self, limit: int) -> None:
+        """Another limit from now on."""
+        self._set(limit)
+        self._check_excess()
+        self._admit_waiting()
 
     def grew(self, reader: Reader, size: int, *, finished: bool) -> None:
         """`size` more bytes are held for a reader. `finished`: they completed a frame."""

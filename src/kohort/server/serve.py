@@ -23,6 +23,7 @@ from kohort import compiled
 from kohort.config import KAFKA, Config, ConfigError, is_everybody_anonymous, spelled_out
 from kohort.server import log, open_files
 from kohort.server.collector import Collector
+from kohort.server.memory import ProcessMemory, keep_freed_memory, resident_memory, return_freed_memory
 from kohort.server.server import ListenFailed, Server, StorageError, WrongDirectory
 from kohort.server.supervisor import Supervisor, supervisor_of
 
@@ -36,12 +37,8 @@ STORAGE_FAILED = 74
 SWITCH_S = 0.001
 """The event loop takes the interpreter's lock back several times in a turn. With Python's default, it waits 5 ms for
 another thread each time."""
-KEPT_BYTES = 64 * 1024 * 1024
-"""Freed memory that the process keeps, in bytes."""
 _NO_THREAD = "can't start new thread"
 """Python's text of the RuntimeError."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""glibc's names of its settings (malloc.h)."""
 
 
 def run(config: Config) -> int:
@@ -76,6 +73,11 @@ async def _serve(config: Config) -> int:
     _say_ready(server)
     supervisor.ready(f"Listening on {spelled_out(server.listening.items())}")
     Collector(time.monotonic).begin()
+    if (resident_bytes := resident_memory()) is not None:
+        memory = ProcessMemory(
+            config.memory_max_bytes, server.queues, resident_bytes, return_freed_memory, time.monotonic
+        )
+        memory.begin()
     failed = asyncio.ensure_future(server.wait_failed())
     await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
     if failed.done():
@@ -188,16 +190,6 @@ def _allow_connections(wanted: int) -> None:
             open_files=open_files.limit(),
             hint="raise the hard limit of open files (ulimit -Hn, LimitNOFILE), or lower max.connections",
         )
-
-
-def keep_freed_memory() -> None:
-    """Keep freed memory in the process. Batches and requests use megabytes for a short time. glibc returns these to the
-    system each time, and getting them again page by page took a quarter of a fetch. Other C libraries have no such
-    setting."""
-    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
-        libc = import_module("ctypes").CDLL(None)
-        libc.mallopt(_MMAP_THRESHOLD, KEPT_BYTES // 2)
-        libc.mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def _process_age_ms() -> int:

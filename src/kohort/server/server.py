@@ -40,6 +40,7 @@ from kohort.server.clock import Clock, SystemClock
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
 from kohort.server.listeners import BoundSockets, Listener, ListenFailed, advertised
+from kohort.server.memory import Queues
 from kohort.server.off_loop import OffLoop
 from kohort.server.reading import Reading
 from kohort.server.slow_requests import SlowRequests
@@ -244,6 +245,11 @@ class Server:
         return found
 
     # -- while it runs
+
+    @property
+    def queues(self) -> Queues:
+        works, reads = self._broker.works, self._broker.state.reads
+        return Queues(self._connections.inflow, self._connections.outflow, lambda: works.size + reads.size)
 
     @property
     def cluster_id(self) -> str:

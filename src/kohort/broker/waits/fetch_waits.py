@@ -16,7 +16,7 @@ from kohort.broker.turn import Millis
 from kohort.coordinator.events import RequestId
 from kohort.storage.protocol import LogKey
 
-MOST_PARTITIONS = 400_000
+MOST_PARTITIONS = 200_000
 """Partitions of all fetches that wait. A fetch waits if it names at most an eighth of what is left of them."""
 SMALL = 100
 """A fetch of so many partitions may always wait."""
