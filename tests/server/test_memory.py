@@ -1,0 +1,126 @@
+"""The memory of the process: when freed memory is returned, and how the limits follow. Without a process that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from kohort.server.inflow import Inflow
+from kohort.server.memory import (
+    LEAST,
+    LONGEST_S,
+    RETURN_AGAIN_S,
+    ProcessMemory,
+    Queues,
+    resident_memory,
+    return_freed_memory,
+)
+from kohort.server.outflow import Outflow
+
+MIB = 1 << 20
+
+
+class World:
+    """A process with 400 MB, of which queues may have 200."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.code = 50 * MIB
+        self.freed = 0
+        self.held = 0
+        self.returns = 0
+        self.inflow = Inflow(120 * MIB, lambda: self.now, tuple, lambda *told: None)
+        self.outflow = Outflow(80 * MIB)
+        self.memory = ProcessMemory(
+            400 * MIB,
+            Queues(self.inflow, self.outflow, lambda: self.held),
+            lambda: self.code + self.freed + self.held,
+            self.return_freed,
+            lambda: self.now,
+        )
+
+    def return_freed(self) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self.returns += 1
+        self.freed //= 10
+
+    async def look(self, later_s: float = 0.1) -> int:
+        """Returns how often memory has been returned."""
+        self.now += later_s
+        self.memory.look()
+        self.memory.end()
+        if self.memory._returning:
+            while self.memory._returning:
+                await asyncio.sleep(0)
+        return self.returns
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return self.inflow.limit // MIB, self.outflow.limit // MIB
+
+
+def test_while_all_queues_have_room_to_grow_nothing_is_done() -> None:
+    async def run() -> None:
+        world = World()
+        for world.held in (0, 100 * MIB, 200 * MIB):
+            assert await world.look() == 0
+        assert world.limits == (120, 80)
+
+    asyncio.run(run())
+
+
+def test_freed_memory_is_returned_before_limits_are_lowered() -> None:
+    async def run() -> None:
+        world = World()
+        world.freed = 300 * MIB
+        assert await world.look() == 1
+        assert world.limits == (120, 80)
+        world.freed = 300 * MIB
+        assert await world.look() == 1, "not twice in a second"
+        assert await world.look(RETURN_AGAIN_S) == 2
+
+    asyncio.run(run())
+
+
+def test_limits_are_lowered_if_other_things_take_the_memory() -> None:
+    async def run() -> None:
+        world = World()
+        world.code = 300 * MIB
+        world.held = 90 * MIB
+        await world.look()
+        assert world.limits == (60, 40)
+        world.code = 400 * MIB
+        await world.look(RETURN_AGAIN_S)
+        assert world.limits == (LEAST * 120, LEAST * 80), "some work goes on"
+        world.code = 100 * MIB
+        await world.look()
+        assert world.limits == (120, 80)
+
+    asyncio.run(run())
+
+
+def test_memory_is_returned_less_often_when_there_is_little_to_return() -> None:
+    async def run() -> None:
+        world = World()
+        world.code = 300 * MIB
+        for _ in range(600):
+            await world.look()
+        assert world.returns < 60 / LONGEST_S + 6
+        before = world.returns
+        world.code += 20 * MIB
+        assert await world.look(RETURN_AGAIN_S) == before + 1, "unless it has grown"
+
+    asyncio.run(run())
+
+
+def test_the_resident_memory_of_this_process_is_told() -> None:
+    """On Linux."""
+    tell = resident_memory()
+    if tell is None:
+        return
+    before = tell()
+    taken = b"x" * (64 * MIB)
+    grown = tell() - before
+    del taken
+    return_freed_memory()
+    assert grown > 60 * MIB
