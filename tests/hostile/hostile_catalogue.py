@@ -19,6 +19,9 @@ from hostile_preparation import (
     HEAVY,
     PRODUCER_IDS,
     PRODUCERS,
+    TIMED,
+    TIMED_PARTITIONS,
+    TIMED_RECORDS,
     TOPICS,
     WIDE,
     WIDE_PARTITIONS,
@@ -45,6 +48,7 @@ from hostile_requests import (
     pending_offsets,
     produce,
     produce_batch,
+    search_offsets,
 )
 
 from kohort.wire.batches import NewRecord, encode_batch
@@ -57,7 +61,6 @@ from kohort.wire.schemas.describe_log_dirs import DescribeLogDirsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
-from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition
 from kohort.wire.schemas.offset_delete import (
     OffsetDeleteRequest,
@@ -147,16 +150,16 @@ def describe_log_dirs(n: int) -> Iterator[bytes]:
 
 
 def list_offsets(n: int) -> Iterator[bytes]:
-    partitions = tuple(ListOffsetsPartition(partition_index=p % WIDE_PARTITIONS, timestamp=-1) for p in range(20_000))
-    topics = (ListOffsetsTopic(name=WIDE, partitions=partitions),)
-    return repeat(frame(ListOffsetsRequest(replica_id=-1, topics=topics), 5))
+    return repeat(search_offsets(WIDE, range(WIDE_PARTITIONS), -1))
 
 
 def list_offsets_by_time(n: int) -> Iterator[bytes]:
-    """One partition twenty thousand times, each a search by time."""
-    partitions = (ListOffsetsPartition(partition_index=0, timestamp=1),) * 20_000
-    topics = (ListOffsetsTopic(name=FULL, partitions=partitions),)
-    return repeat(frame(ListOffsetsRequest(replica_id=-1, topics=topics), 5))
+    """Each partition once: a search reads the half of its batch."""
+    return repeat(search_offsets(TIMED, range(TIMED_PARTITIONS), TIMED_RECORDS // 2))
+
+
+def list_offsets_repeated(n: int) -> Iterator[bytes]:
+    return repeat(search_offsets(FULL, (0,) * 20_000, 1))
 
 
 def leader_epochs(n: int) -> Iterator[bytes]:
@@ -591,7 +594,7 @@ CATALOGUE: tuple[Client, ...] = (
     ),
     Client(
         "list-offsets",
-        "ListOffsets of 20,000 partitions",
+        "ListOffsets of 8,000 partitions",
         list_offsets,
         prepare=Preparation.wide,
         connections=2,
@@ -599,8 +602,15 @@ CATALOGUE: tuple[Client, ...] = (
     ),
     Client(
         "list-offsets-by-time",
-        "ListOffsets that searches one partition 20,000 times by time",
+        "ListOffsets that searches 1,000 partitions by time",
         list_offsets_by_time,
+        prepare=Preparation.timed,
+        connections=2,
+    ),
+    Client(
+        "list-offsets-repeated",
+        "ListOffsets that names one partition 20,000 times",
+        list_offsets_repeated,
         prepare=Preparation.full,
     ),
     Client(

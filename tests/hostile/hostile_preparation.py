@@ -15,8 +15,10 @@ from hostile_requests import (
     grow_topic,
     init_producer,
     produce,
+    produce_batch,
 )
 
+from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition
 
 WIDE = "wide"
@@ -29,6 +31,9 @@ GROUPS = 5_000
 FULL = "full"
 """A topic with 16 partitions and some megabytes in each."""
 FULL_PARTITIONS = 16
+TIMED = "timed"
+"""A topic with 1,000 partitions and a batch of 100 records in each."""
+TIMED_PARTITIONS, TIMED_RECORDS = 1_000, 100
 TOPICS = 2_000
 PRODUCERS = 400
 PRODUCER_IDS: dict[int, tuple[int, int]] = {}
@@ -99,6 +104,13 @@ class Preparation:
             self._ask([create_topics({FULL: FULL_PARTITIONS})])
             value = bytes(1_000_000)
             self._ask(produce(FULL, number % FULL_PARTITIONS, value) for number in range(64))
+
+    def timed(self) -> None:
+        """Twice as many records as one search by time reads."""
+        if self._first("timed"):
+            self._ask([create_topics({TIMED: TIMED_PARTITIONS})])
+            batch = encode_batch([NewRecord(None, bytes(10), at) for at in range(TIMED_RECORDS)])
+            self._ask(produce_batch(TIMED, partition, batch) for partition in range(TIMED_PARTITIONS))
 
     def producers(self) -> None:
         """Transactional ids without a transaction."""

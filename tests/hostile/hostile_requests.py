@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import count
 from typing import Any
@@ -20,6 +20,7 @@ from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -90,6 +91,11 @@ def fetch(
         topics=(FetchTopic(topic=topic, partitions=asked),),
     )
     return frame(request, version)
+
+
+def search_offsets(topic: str, partitions: Iterable[int], timestamp: int) -> bytes:
+    asked = tuple(ListOffsetsPartition(partition_index=p, timestamp=timestamp) for p in partitions)
+    return frame(ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=asked),)), 5)
 
 
 def produce(topic: str, partition: int, value: bytes, *, acks: int = 1) -> bytes:

@@ -1,4 +1,4 @@
-"""The memory of the process: when freed memory is returned, and how the limits follow. Without a process that is full."""
+"""The memory of the process: when freed memory is returned, and how the limits follow."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ class Config(ListenerConfig):
     )
     memory_max_bytes: int = _setting(
         469_762_048,
-        "Memory of the process, about. Of sixteen parts, queued.max.request.bytes gets 5, queued.max.response.bytes and "
-        "group.max.total.bytes 3 each, and log.tail.max.bytes 1; 4 are left for code, topics and connections. If some "
-        "of the four are given, the others share the rest; the four together must not exceed it. If the process "
+        "Memory of the process, about. Of sixteen parts, queued.max.request.bytes gets 5, queued.max.response.bytes "
+        "and group.max.total.bytes 3 each, and log.tail.max.bytes 1; 4 are left for code, topics and connections. If "
+        "some of the four are given, the others share the rest; the four together must not exceed it. If the process "
         "takes more, the limits of requests and answers are lowered",
         low=16_777_216,
     )

@@ -37,8 +37,9 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 LONG_S = 0.005
 RESTS = 5
 LONGEST_REST_S = 0.25
-"""After a task that took more than LONG_S of CPU, a thread rests for RESTS times as long: the event loop needs the
-interpreter's lock, and the processor, and one task after the other would make it two to three times as slow."""
+"""After more than LONG_S of CPU, in one task or in several with short waits between, a thread rests for RESTS times as
+long: the event loop needs the interpreter's lock, and the processor, and one task after the other would make it two to
+three times as slow."""
 
 
 class OffLoop:
@@ -144,14 +145,20 @@ class TaskThread(Generic[T]):
             self._thread.join()
 
     def _run(self) -> None:
+        spent = 0.0
+        ended = time.monotonic()
         while (next_one := self._queue.get()) is not None and not self._stopped.is_set():
+            spent = max(spent - (time.monotonic() - ended) / self._rests, 0.0)
             began = time.thread_time()
             try:
                 self._attempt(*next_one)
             except Exception as error:
                 self._failed(error)
-            if (took := time.thread_time() - began) > LONG_S:
-                self._stopped.wait(min(self._rests * took, LONGEST_REST_S))
+            spent += time.thread_time() - began
+            if spent > LONG_S:
+                self._stopped.wait(min(self._rests * spent, LONGEST_REST_S))
+                spent = 0.0
+            ended = time.monotonic()
 
     def _attempt(self, shard: int, task: T) -> None:
         for pause_s in PAUSES_S:

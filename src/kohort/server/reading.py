@@ -17,7 +17,8 @@ from kohort.server.off_loop import TaskThread
 from kohort.storage.protocol import LogReader, Storage
 
 RESTS = 1
-"""After a read of many batches the thread rests for as long, because the event loop needs the interpreter's lock."""
+"""After long reads, and after many short ones, the thread rests for as long as they took, because the event loop needs
+the interpreter's lock."""
 
 
 class Reading:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from logs import LOG
+from logs import LOG, OneLog
 from msgspec.structs import replace as changed
 from storage_batches import make_batch
 from transaction_driver import Transactional
@@ -22,10 +22,13 @@ from wire_driver import (
 )
 
 from kohort.broker.handlers.records import MAX_TIMESTAMP
+from kohort.broker.logs.time_search import Search, SearchedEnough, first_record
 from kohort.broker.ready import OVER, WITHIN
 from kohort.broker.turn import Closed, ReadAsked, ReadDone, Shutdown
 from kohort.broker.waits.reads import AT_ONCE, MEMORY_SHARE, Read
 from kohort.coordinator.events import RequestId
+from kohort.storage.memory import MemoryStorage
+from kohort.storage.protocol import LogKey, StoredBatch
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -439,6 +442,23 @@ def test_one_fetch_with_much_to_read_is_served_although_it_is_above_the_limit() 
     assert wire.broker.state.reads.size == 0
 
 
+def test_of_large_batches_only_the_first_of_an_answer_stays_in_memory() -> None:
+    client = parked(10)
+    reads = client.wire.broker.state.reads
+    for partition in range(10):
+        client.produce("t", bytes(10_000), partition=partition)
+    asked = tuple(FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1_000) for n in range(10))
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic="t", partitions=asked),))
+    client.send(request, 11)
+    largest = 0
+    while client.wire.reads:
+        client.wire.step(client.wire.found(client.wire.reads.pop(0)))
+        largest = max(largest, reads.size)
+    assert largest < 10_200 + AT_ONCE * 1_000
+    assert [len(data.records) > 0 for data in client.take().responses[0].partitions] == [True] + [False] * 9
+    assert reads.size == 0
+
+
 def test_a_large_fetch_is_read_and_answered_in_steps() -> None:
     client = parked(150)
     wire = client.wire
@@ -629,6 +649,48 @@ def test_a_search_has_a_limit_over_all_its_partitions(monkeypatch: pytest.Monkey
     for partition in range(3):
         client.produce("t", "a", "b", "c", partition=partition)
     client.send(by_time(0, 0, 0), 7)
-    client.wire.do_reads()
+    assert client.wire.do_reads() == 2, "storage is not asked for the third"
     errors = [error for error, _, _ in found_in(client.take())]
     assert errors == [0, 0, ErrorCode.OFFSET_NOT_AVAILABLE]
+
+
+def test_a_search_reads_the_batches_alone_that_may_have_the_record() -> None:
+    """The first record of the first batch is deleted, and later batches end before the time."""
+
+    class Counted(MemoryStorage):
+        reads: ClassVar[list[int]] = []
+
+        def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
+            found = super().read(log, offset, max_bytes)
+            self.reads.extend(batch.base_offset for batch in found)
+            return found
+
+    storage = Counted()
+    log = OneLog(storage)
+    for at in (900, *[200] * 20, 800, 850):
+        log.produce(encode_batch([NewRecord(None, b"a", at), NewRecord(None, b"b", 100)]))
+    log.trim(1)
+    located = first_record(storage, LOG, 700, 1, Search())
+    assert located is not None
+    assert (located.offset, located.timestamp) == (42, 800)
+    assert storage.reads == [42]
+    with pytest.raises(SearchedEnough):
+        first_record(storage, LOG, 700, 1, Search(0))
+    assert storage.reads == [42]
+
+
+def test_partitions_that_are_named_twice_are_refused_once() -> None:
+    """As in Kafka 4 (ReplicaManager.fetchOffset)."""
+    client = parked(2)
+    for partition in range(2):
+        client.produce("t", "a", partition=partition)
+    asked = [
+        ListOffsetsTopic(
+            name="t", partitions=tuple(ListOffsetsPartition(partition_index=n, timestamp=-1) for n in numbers)
+        )
+        for numbers in ((0, 0, 1), (0,))
+    ]
+    answer = client.ask(ListOffsetsRequest(replica_id=-1, topics=tuple(asked)), 7)
+    assert [topic.name for topic in answer.topics] == ["t"]
+    found = [(one.partition_index, one.error_code, one.offset) for one in answer.topics[0].partitions]
+    assert found == [(0, ErrorCode.INVALID_REQUEST, -1), (1, 0, 1)]

@@ -70,6 +70,18 @@ def test_deleted_and_replaced_batches_leave() -> None:
     assert (tail.start, tails.size) == (10, COST)
 
 
+def test_many_batches_leave_at_once() -> None:
+    tails = Tails(1 << 30)
+    tail, other = filled(tails, 10 * UNUSED), filled(tails)
+    kept = 2 * (9 * UNUSED)
+    tail.trim(kept + 1)
+    assert (tail.start, tails.size) == (kept, (UNUSED + 5) * COST)
+    assert len(tails._order) == UNUSED + 5
+    assert len(tail._batches) == UNUSED
+    tail.drop_up_to(NOWHERE)
+    assert (tail.start, other.start, tails.size) == (NOWHERE, 0, 5 * COST)
+
+
 def test_a_batch_that_has_left_is_freed() -> None:
     class Marked(bytes):
         """Bytes that the garbage collector lists."""

@@ -371,6 +371,7 @@ def _records(reading: _Reading, partition: Partition, asked: FetchPartition) -> 
             asked.fetch_offset, max(limit, 0), whole_first=whole_first, committed=committed, found=found
         )
         assert batches is not None
+        reading.reads[partition.log].found = ()  # an answer in steps lasts longer
     size = sum(map(len, batches))
     reading.left_bytes = max(0, reading.left_bytes - size)
     reading.size += size

@@ -10,7 +10,7 @@ from kohort.broker.change_log import listed, tell_change
 from kohort.broker.handlers.fetch import READ_COMMITTED, leader_error, tell_failed_read
 from kohort.broker.logs.partition import Partition
 from kohort.broker.logs.time_search import Located, Search, SearchedEnough
-from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
+from kohort.broker.request import ROW_BYTES, ROWS, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import ByTime, Complaint, ReadDone
@@ -48,27 +48,37 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 @in_steps
 def list_offsets(
     state: BrokerState, request: ListOffsetsRequest, context: RequestContext
-) -> Generator[Read | None, None, ListOffsetsResponse]:
+) -> Generator[Read | int, None, ListOffsetsResponse]:
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
     search = Search()
     committed = request.isolation_level == READ_COMMITTED
-    topics = []
+    topics: dict[str, list[ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        partitions = []
-        for partition in topic.partitions:
-            if asked[topic.name, partition.partition_index] > 1:
-                refused = ListOffsetsPartitionResponse(
-                    partition_index=partition.partition_index, error_code=ErrorCode.INVALID_REQUEST
-                )
-                partitions.append(refused)
-            else:
+        partitions = topics.setdefault(topic.name, [])
+        for at, partition in enumerate(topic.partitions, 1):
+            times = asked[topic.name, partition.partition_index]
+            if times == 1:
                 found = yield from _list_offset(state, topic.name, partition, context, search, committed)
                 partitions.append(found)
-            yield None
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return ListOffsetsResponse(topics=tuple(topics))
+            elif times:  # named twice: refused, once (ReplicaManager.fetchOffset)
+                asked[topic.name, partition.partition_index] = 0
+                partitions.append(_refused(partition.partition_index, ErrorCode.INVALID_REQUEST))
+            if at % ROWS == 0 or _is_by_time(partition.timestamp):
+                yield ROWS * ROW_BYTES if at % ROWS == 0 else 0
+        yield ROW_BYTES
+    return ListOffsetsResponse(
+        topics=tuple(ListOffsetsTopicResponse(name=name, partitions=tuple(rows_of)) for name, rows_of in topics.items())
+    )
+
+
+def _is_by_time(timestamp: int) -> bool:
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _refused(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=partition, error_code=error)
 
 
 def _list_offset(
@@ -104,28 +114,29 @@ def _list_offset_now(
     index = asked.partition_index
     partition = state.partition(topic, index) if topic is not None else None
     if topic is None or partition is None:
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if asked.timestamp < EARLIEST and context.api_version < _SINCE.get(asked.timestamp, 32767):
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
     assignment = topic.partitions[index]
     error = leader_error(asked.current_leader_epoch, assignment.leader_epoch, assignment.leader, context.broker_id)
     if error:
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
-    by_time = asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP
-    if by_time and partition.tail is not None and (read is None or not _is_valid(read, partition)):
-        return partition
+        return _refused(index, error)
     try:
+        is_parked = _is_by_time(asked.timestamp) and partition.tail is not None
+        if is_parked and (read is None or not _is_valid(read, partition)):
+            search.check()
+            return partition
         timestamp, offset, epoch = _locate(partition, asked.timestamp, search, committed, read)
     except FailedRead as failure:
         tell_failed_read(state, topic, index, asked.timestamp, failure)
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
     except SearchedEnough:
         # Clients ask again for these partitions; the others are done by then.
         error = ErrorCode.OFFSET_NOT_AVAILABLE if context.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=error)
+        return _refused(index, error)
     except DamagedBatch as damage:
         state.turn.complain(Complaint("damaged data", f"{topic.name}-{index} cannot be searched by time: {damage}"))
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.CORRUPT_MESSAGE)
+        return _refused(index, ErrorCode.CORRUPT_MESSAGE)
     return ListOffsetsPartitionResponse(
         partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )

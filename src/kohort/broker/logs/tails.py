@@ -86,41 +86,45 @@ class Tail:
     def trim(self, start_offset: int) -> None:
         """Drop the batches that end before `start_offset`."""
         if self.start < start_offset:
-            before = bisect_left(self._batches, start_offset, self._first, key=_last_offset)
-            self.drop_up_to(self._bases[before - 1] if before > self._first else -1)
+            self._drop(bisect_left(self._batches, start_offset, self._first, key=_last_offset))
 
     def drop_up_to(self, offset: int) -> None:
         """Drop the batches that begin at or before `offset`: they are deleted or replaced in storage."""
-        if self._tails is None:
-            return
-        dropped = 0
-        while self.start <= offset and self.start != NOWHERE:
-            self._tails.size -= self.drop_first()
-            dropped += 1
-        if dropped:
-            self.left_early += dropped
-            self._tails.note_left_early(dropped)
+        if self.start <= offset:
+            self._drop(bisect_right(self._bases, offset, self._first))
+
+    def _drop(self, end: int) -> None:
+        """Drop the batches before the index `end`, however many, at once."""
+        dropped = self._batches[self._first : end]
+        if dropped and self._tails is not None:
+            self._begin_at(end)
+            self.left_early += len(dropped)
+            size = sum([len(batch.data) for batch in dropped]) + len(dropped) * OVERHEAD
+            self._tails.left_early(len(dropped), size)
 
     def drop_first(self) -> int:
         """Returns how many bytes that gives back."""
-        first = self._first
-        size = len(self._batches[first].data) + OVERHEAD
-        first += 1
+        size = len(self._batches[self._first].data) + OVERHEAD
+        self._begin_at(self._first + 1)
+        return size
+
+    def _begin_at(self, first: int) -> None:
+        """The batches before this index have left."""
         if first == len(self._batches):
             self._bases.clear()
             self._batches.clear()
             self._first = 0
             self.start = NOWHERE
-            return size
+            return
         self.start = self._bases[first]
         if first >= UNUSED and 2 * first > len(self._batches):
             del self._bases[:first]
             del self._batches[:first]
-            first = 0
+            self._first = 0
+            return
+        for index in range(self._first, first):
+            self._batches[index] = _GONE
         self._first = first
-        if first:
-            self._batches[first - 1] = _GONE
-        return size
 
 
 class Tails:
@@ -143,14 +147,17 @@ class Tails:
             else:
                 self.size -= oldest.drop_first()
 
-    def note_left_early(self, count: int) -> None:
+    def left_early(self, count: int, size: int) -> None:
+        """So many batches of a tail have left, which have their places in the order still."""
+        self.size -= size
         self._left_early += count
-        if self._left_early > UNUSED and 2 * self._left_early > len(self._order):
-            self._order = deque(tail for tail in self._order if self._is_there(tail))
-
-    def _is_there(self, tail: Tail) -> bool:
-        if not tail.left_early:
-            return True
-        tail.left_early -= 1
-        self._left_early -= 1
-        return False
+        if self._left_early <= UNUSED or 2 * self._left_early <= len(self._order):
+            return
+        there: deque[Tail] = deque()
+        for tail in self._order:
+            if tail.left_early:
+                tail.left_early -= 1
+            else:
+                there.append(tail)
+        self._order = there
+        self._left_early = 0

@@ -52,12 +52,16 @@ class Search:
         self.left = SEARCHED if left is None else left
         """How many more records it may read."""
 
+    def check(self) -> None:
+        """Raises SearchedEnough, before storage is asked for a batch."""
+        if self.left <= 0:
+            raise SearchedEnough
+
     def found(self, batch: StoredBatch, timestamp: int | None, first_offset: int) -> Located | None:
         """The first record from `first_offset` on at or after `timestamp`; for None, the first of the newest.
 
         If the records cannot be read, the batch's last offset and newest time replace them. Raises SearchedEnough."""
-        if self.left <= 0:
-            raise SearchedEnough
+        self.check()
         header = read_header(batch.data)
         self.left -= header.record_count
         try:
@@ -67,9 +71,6 @@ class Search:
         except ProtocolError:
             best = batch.max_timestamp, batch.last_offset
         return None if best is None else Located(best[0], best[1], batch.leader_epoch)
-
-
-READ_BYTES = 1_048_576
 
 
 class TimedLogs(Protocol):
@@ -86,16 +87,17 @@ def first_record(
 ) -> Located | None:
     """The first record, by offset, from `start_offset` on whose timestamp is at or after `timestamp`; for None, the
     first record with the largest timestamp (ListOffsets -3). Raises SearchedEnough, StorageError."""
+    search.check()
     if timestamp is None:
         return _first_of_newest(logs, log, start_offset, search)
-    first = logs.first_at_or_after(log, timestamp)
-    offset = None if first is None else first.base_offset
-    while offset is not None and (batches := logs.read(log, offset, READ_BYTES)):
-        for batch in batches:
-            if batch.max_timestamp >= timestamp and (found := search.found(batch, timestamp, start_offset)) is not None:
-                return found
-        offset = batches[-1].last_offset + 1
-    return None
+    batch = logs.first_at_or_after(log, timestamp)
+    while batch is not None and (found := search.found(batch, timestamp, start_offset)) is None:
+        # A trim has cut into the batch. Others that end before the time are skipped without being read.
+        search.check()
+        later = logs.batches(log, batch.last_offset + 1)
+        info = next((info for info in later if info.max_timestamp >= timestamp), None)
+        batch = None if info is None else next(iter(logs.read(log, info.base_offset, 0)), None)
+    return None if batch is None else found
 
 
 def _first_of_newest(logs: TimedLogs, log: LogKey, start_offset: int, search: Search) -> Located | None:
@@ -120,5 +122,6 @@ def _first_of_newest(logs: TimedLogs, log: LogKey, start_offset: int, search: Se
 
 def _of_newest(logs: TimedLogs, log: LogKey, offset: int, start_offset: int, search: Search) -> Located | None:
     """The first of the newest records of the batch at `offset`."""
+    search.check()
     batches = logs.read(log, offset, 0)
     return search.found(batches[0], None, start_offset) if batches else None

@@ -11,6 +11,9 @@ view, and a read only provides bytes:
 - what compaction has replaced meanwhile is dropped from what was found (`replaced`): the list of aborted transactions
   has forgotten those of the replaced batches.
 
+A batch that is larger than its read's share of the answer is of use only if it is the first one of the answer. Others
+are dropped as soon as they are read: the first batches of fifty partitions may be much more than one answer.
+
 What is read and not answered yet has a limit in bytes over all connections. Beyond it, reads wait in the order in which
 they were asked for. A connection has one fetch at a time, with at most READS reads and the bytes of one answer, so the
 order is fair. The reads of a connection that has gone are not handed out; one that was counts until it is done.
@@ -64,6 +67,12 @@ class Read:
         self.size = sum([len(batch.data) for batch in done.batches])
         for first, last in self._replaced:
             self.replace(first, last)
+
+    def cut(self) -> None:
+        """Forget the batches: the fetch asks again if it needs them."""
+        self.found = ()
+        self.size = 0
+        self.is_cut = True
 
     def replace(self, first: int, last: int) -> None:
         """The batches that begin between these offsets are replaced."""
@@ -160,6 +169,8 @@ class Reads:
         if wait is None or wait.reads.get(read.asked.log) is not read:
             return None  # its connection has gone
         read.take(done)
+        if read.size > read.asked.max_bytes and any(other.found for other in wait.reads.values() if other is not read):
+            read.cut()
         self.size += read.size
         wait.reads_left -= 1
         return None if wait.reads_left else wait
