@@ -334,6 +334,26 @@ def test_woken_fetches_do_not_use_up_all_turns(monkeypatch: pytest.MonkeyPatch) 
     assert short_turn(wire, requests=10) == readers[2:], "no request waits"
 
 
+def test_outcomes_and_woken_fetches_have_turns_beside_clients_with_large_answers() -> None:
+    """Each turn begins with a large answer, and quick requests follow."""
+    client = with_topic()
+    client.create_topic("quiet")
+    client.produced(produce_request("t", encode_batch([NewRecord(None, bytes(200_000), 1)])))
+    wire, large, quick, waits = client.wire, *(client.wire.connect() for _ in range(3))
+    asked: list[object] = []
+    ask = wire.broker.state.ask
+    wire.broker.state.ask = lambda shard, event: (asked.append(event), ask(shard, event))  # type: ignore[method-assign]
+    waits.send(fetch_request("quiet", max_wait_ms=60_000), 11)
+    short_turn(wire, *[large.frame(fetch_request("t"), 11) for _ in range(20)], requests=1)
+    done = TaskDone(0, PatternsResolved(0, ()))
+    for _ in range(8):
+        append = client.frame(produce_request("quiet", batch("v")), 9)
+        answered = short_turn(wire, done, append, quick.frame(*ASK), requests=10)
+        print([["large","quick","waits","client"][[large,quick,waits,client].index(x)] for x in answered], len(asked))
+    assert asked
+    assert 0
+
+
 def test_members_that_expire_in_the_same_moment_leave_time_for_others() -> None:
     client = with_topic(offsets_topic_num_partitions=50)
     wire = client.wire

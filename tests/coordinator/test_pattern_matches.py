@@ -9,6 +9,7 @@ from kohort.coordinator.events import Found, PatternsAsked, PatternsResolved
 from kohort.coordinator.patterns.pattern_matches import (
     MATCH_BYTES,
     MOST_UNUSED,
+    MOST_UNUSED_MATCHES,
     NAMES_A_TASK,
     PATTERNS_A_TASK,
     PatternMatches,
@@ -119,6 +120,32 @@ def test_matches_have_a_size() -> None:
     work(matches)
     assert matches.matched("t.") == {"t1", "t2"}
     assert matches.size == 2 * MATCH_BYTES
+
+
+def test_patterns_that_nobody_uses_take_no_room_from_others() -> None:
+    names = [f"t{number}" for number in range(MOST_UNUSED_MATCHES // 4)]
+    matches = matches_of(*names)
+    for number in range(6):
+        matches.use(f".*|{number}", "g")
+        work(matches)
+        matches.release(f".*|{number}", "g")
+        assert matches.size == 0
+    assert [matches.is_valid(f".*|{number}") for number in range(6)] == [False, False, True, True, True, True]
+    assert matches.size_of_new(".*|5") == len(names) * MATCH_BYTES, "it counts again"
+    matches.use(".*|5", "g")
+    assert (matches.size, matches.size_of_new(".*|5")) == (len(names) * MATCH_BYTES, 0)
+
+
+def test_the_result_of_a_task_may_be_too_much_for_a_pattern_that_nobody_uses_any_more() -> None:
+    matches = matches_of(*(f"t{number}" for number in range(2 * MOST_UNUSED_MATCHES)))
+    matches.use("t.*", "g")
+    matches.take(search(matches.next_task()))
+    assert matches.is_valid("t.*")
+    under_way = matches.next_task()
+    matches.release("t.*", "g")
+    assert matches.is_valid("t.*")
+    matches.take(search(under_way))
+    assert not matches.is_valid("t.*")
 
 
 def test_only_the_result_of_the_running_task_counts() -> None:

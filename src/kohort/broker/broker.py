@@ -2,8 +2,9 @@
 
 A turn does, in this order:
 
-1. It handles a costly request that the last turn has left (ready.py); or takes the outcomes of tasks and answers the
-   fetches that the last commit woke, while requests wait in every second turn only.
+1. It handles a costly request that the last turn has left (ready.py); or takes the outcomes of tasks and reads, and
+   answers the fetches that the last commit woke. If both wait, they take turns; while requests wait, the latter have
+   every second turn only.
 2. It handles the events that arrived, one after the other.
 3. It serves the queue of ready connections: one request of each, round after round. Deadlines that are due take their
    place at its end, behind all requests that have arrived: a member whose request arrived during a slow sync must not
@@ -154,7 +155,8 @@ class Broker:
         if self._first_records_due:
             self._first_records_due = False
             write_first_records(state)
-        if (costly := self._ready.take_costly()) is not None:
+        outcomes_wait = bool(self._done or state.fetch_waits.woken)
+        if (costly := self._ready.take_costly(others_wait=outcomes_wait)) is not None:
             self._serve_share(costly)
         elif self._ready.may_wake():
             self._take_done()

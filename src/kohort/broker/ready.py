@@ -18,7 +18,8 @@ So do connections whose next request may take long:
   batch, not by four.
 
 The first and the last are *costly*: their request is handled in a turn without quick ones, whose answers would have to
-wait for it. If a turn has handled quick ones, the next turn begins with the costly one.
+wait for it. If a turn has handled quick ones, the next turn begins with the costly one, or the one after that, because
+outcomes of tasks and reads, and woken fetches, have every second turn.
 
 Deadlines have a place in the queue too. It is behind all requests that had arrived when the deadlines were due: a
 member whose request waits must not lose its session.
@@ -86,7 +87,7 @@ class Ready:
         self._has_quick = False
         """The turn has handled requests of connections that are not costly."""
         self._woke = False
-        """The last turn has answered fetches that waited."""
+        """The last turn has taken outcomes and answered fetches that waited."""
         self._queue: deque[Connection | None] = deque()
         """None stands for the deadlines."""
         self._long: deque[Connection] = deque()
@@ -175,19 +176,20 @@ class Ready:
             self.costly_first = self._long[0].is_costly
         return self.costly_first
 
-    def take_costly(self) -> Connection | None:
-        """The connection that an earlier turn has left to this one, if there is one."""
-        if not self.costly_first:
+    def take_costly(self, *, others_wait: bool) -> Connection | None:
+        """The connection that an earlier turn has left to this one, if there is one. `others_wait`: outcomes and woken
+        fetches, which have every second turn."""
+        if not self.costly_first or (others_wait and not self._woke):
             return None
-        self.costly_first = False
+        self.costly_first = self._woke = False
         self._since_long = 0
         connection = self._long.popleft()
         connection.is_queued = False
         return connection
 
     def may_wake(self) -> bool:
-        """True if fetches that have been woken are answered now. Where requests wait, every second turn does that:
-        hundreds of large fetches, some in each turn, would use up one turn after the other."""
+        """True if outcomes are taken and fetches that have been woken are answered now. Where requests wait, every
+        second turn does that: hundreds of large fetches, some in each turn, would use up one turn after the other."""
         self._woke = not (self._woke and self)
         return self._woke
 

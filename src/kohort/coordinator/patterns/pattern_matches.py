@@ -26,6 +26,8 @@ NAMES_A_TASK = 2_500
 PATTERNS_A_TASK = 100
 MOST_UNUSED = 100
 """Patterns that are kept although no group uses them."""
+MOST_UNUSED_MATCHES = 4_000
+"""Of all of these. They do not count for `group.max.total.bytes`."""
 MATCH_BYTES = 64
 """About the memory of a name in the matches of a pattern."""
 
@@ -72,14 +74,16 @@ class PatternMatches:
 
     @property
     def size(self) -> int:
-        """About the bytes of all matches. A pattern that is behind counts as if it matched all topics."""
+        """About the bytes of all matches of patterns in use. A pattern that is behind counts as if it matched all
+        topics."""
         topics = len(self._topics.by_name)
-        known = self._known.values()
-        return MATCH_BYTES * sum(topics if search.matched is None else len(search.matched) for search in known)
+        used = [search.matched for search in self._known.values() if search.groups]
+        return MATCH_BYTES * sum(topics if matched is None else len(matched) for matched in used)
 
     def size_of_new(self, text: str) -> int:
         """About the bytes that the pattern may add."""
-        return 0 if text in self._known else MATCH_BYTES * len(self._topics.by_name)
+        known = self._known.get(text)
+        return 0 if known is not None and known.groups else MATCH_BYTES * len(self._topics.by_name)
 
     def is_valid(self, text: str) -> bool:
         """True if this pattern is in use, or was lately, and is valid."""
@@ -121,8 +125,13 @@ class PatternMatches:
             return
         self._waiting.pop(text, None)
         self._unused[text] = None
-        while len(self._unused) > MOST_UNUSED:
+        self._forget_unused()
+
+    def _forget_unused(self) -> None:
+        matches = sum(len(self._known[text].matches()) for text in self._unused)
+        while len(self._unused) > MOST_UNUSED or matches > MOST_UNUSED_MATCHES:
             oldest = next(iter(self._unused))
+            matches -= len(self._known[oldest].matches())
             del self._unused[oldest], self._known[oldest]
 
     def change_topics(self, topics: Topics, names: Iterable[str] | None) -> list[str]:
@@ -225,6 +234,7 @@ class PatternMatches:
             self._queue(text, known)
             if known.groups and (known.is_refused or not self._is_behind(known)):
                 complete.append(text)
+        self._forget_unused()  # one of them may have matched more
         return complete
 
     def _take(self, known: _Search, part: _Part, found: Found) -> None:
