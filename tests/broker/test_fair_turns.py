@@ -343,15 +343,17 @@ def test_outcomes_and_woken_fetches_have_turns_beside_clients_with_large_answers
     asked: list[object] = []
     ask = wire.broker.state.ask
     wire.broker.state.ask = lambda shard, event: (asked.append(event), ask(shard, event))  # type: ignore[method-assign]
-    waits.send(fetch_request("quiet", max_wait_ms=60_000), 11)
     short_turn(wire, *[large.frame(fetch_request("t"), 11) for _ in range(20)], requests=1)
-    done = TaskDone(0, PatternsResolved(0, ()))
-    for _ in range(8):
-        append = client.frame(produce_request("quiet", batch("v")), 9)
-        answered = short_turn(wire, done, append, quick.frame(*ASK), requests=10)
-        print([["large","quick","waits","client"][[large,quick,waits,client].index(x)] for x in answered], len(asked))
-    assert asked
-    assert 0
+    for offset in range(4):
+        waiting = waits.frame(fetch_request("quiet", offset, max_wait_ms=60_000), 11)
+        appended = client.frame(produce_request("quiet", batch("v")), 9)
+        done = TaskDone(0, PatternsResolved(0, ()))
+        turns = [short_turn(wire, done, waiting, appended, quick.frame(*ASK), requests=10)]
+        turns += [short_turn(wire, quick.frame(*ASK), requests=10) for _ in range(3)]
+        assert len(asked) == offset + 1
+        assert [waits in answered for answered in turns].count(True) == 1
+        assert [large in answered for answered in turns].count(True) >= 2
+        assert [quick in answered for answered in turns].count(True) >= 3
 
 
 def test_members_that_expire_in_the_same_moment_leave_time_for_others() -> None:

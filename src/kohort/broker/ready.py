@@ -174,7 +174,7 @@ class Ready:
         """True if the next request is a costly one, for which the answers of this turn should not wait."""
         if self._has_quick and self._long_is_next():
             self.costly_first = self._long[0].is_costly
-        return self.costly_first
+        return self.costly_first and self._long_is_next()
 
     def take_costly(self, *, others_wait: bool) -> Connection | None:
         """The connection that an earlier turn has left to this one, if there is one. `others_wait`: outcomes and woken
