@@ -75,7 +75,7 @@ def begin(report: str) -> None:
     from kohort.broker.state import BrokerState
     from kohort.broker.upkeep import Upkeep
     from kohort.broker.works import Works
-    from kohort.server import off_loop, turns
+    from kohort.server import off_loop, reading, turns
     from kohort.server.connection import Connection
     from kohort.server.connections import Connections
     from kohort.storage.checkpoint import Checkpointer
@@ -106,6 +106,7 @@ def begin(report: str) -> None:
     steps.time(Connection, "connection_made", fixed("connection made"))
     steps.time(SqliteStorage, "commit", fixed("commit (writer)"))
     steps.time(Checkpointer, "_checkpoint", fixed("checkpoint (thread)"))
+    steps.time(reading.Reading, "_read", fixed("read (thread)"))
     steps.time(off_loop.OffLoop, "_assign", fixed("assign (thread)"))
     steps.time(off_loop.OffLoop, "_resolve", fixed("patterns (thread)"))
 

@@ -32,7 +32,7 @@ LONGEST_S = 16.0
 """Before memory is returned again, if little was returned."""
 WORTH_BYTES = 16 * 1024 * 1024
 """So much is worth being returned."""
-LEAST = 0.25
+LEAST = 0.4
 """The part of their limits that requests and answers always have."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's names of its settings (malloc.h)."""
