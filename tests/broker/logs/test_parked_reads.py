@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from logs import LOG, OneLog
@@ -27,8 +29,9 @@ from kohort.broker.ready import OVER, WITHIN
 from kohort.broker.turn import Closed, ReadAsked, ReadDone, Shutdown
 from kohort.broker.waits.reads import AT_ONCE, MEMORY_SHARE, Read
 from kohort.coordinator.events import RequestId
-from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import LogKey, StoredBatch
+from kohort.storage.protocol import NO_END, LogKey, StoredBatch
+from kohort.storage.sqlite import SqliteStorage
+from kohort.storage.sqlite_reader import SqliteReader
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -654,29 +657,27 @@ def test_a_search_has_a_limit_over_all_its_partitions(monkeypatch: pytest.Monkey
     assert errors == [0, 0, ErrorCode.OFFSET_NOT_AVAILABLE]
 
 
-def test_a_search_reads_the_batches_alone_that_may_have_the_record() -> None:
+def test_a_search_reads_the_batches_alone_that_may_have_the_record(tmp_path: Path) -> None:
     """The first record of the first batch is deleted, and later batches end before the time."""
 
-    class Counted(MemoryStorage):
-        reads: ClassVar[list[int]] = []
+    class Counted(SqliteReader):
+        def read(self, log: LogKey, offset: int, max_bytes: int, end_offset: int = NO_END) -> list[StoredBatch]:
+            read.append(offset)
+            return super().read(log, offset, max_bytes, end_offset)
 
-        def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
-            found = super().read(log, offset, max_bytes)
-            self.reads.extend(batch.base_offset for batch in found)
-            return found
-
-    storage = Counted()
-    log = OneLog(storage)
-    for at in (900, *[200] * 20, 800, 850):
-        log.produce(encode_batch([NewRecord(None, b"a", at), NewRecord(None, b"b", 100)]))
-    log.trim(1)
-    located = first_record(storage, LOG, 700, 1, Search())
-    assert located is not None
-    assert (located.offset, located.timestamp) == (42, 800)
-    assert storage.reads == [42]
-    with pytest.raises(SearchedEnough):
-        first_record(storage, LOG, 700, 1, Search(0))
-    assert storage.reads == [42]
+    read: list[int] = []
+    with closing(SqliteStorage(tmp_path)) as storage, closing(Counted(storage._file)) as reader:
+        log = OneLog(storage)
+        for at in (900, *[200] * 20, 800, 850):
+            log.produce(encode_batch([NewRecord(None, b"a", at), NewRecord(None, b"b", 100)]))
+        log.trim(1)
+        located = first_record(reader, LOG, 700, 1, Search())
+        assert located is not None
+        assert (located.offset, located.timestamp) == (42, 800)
+        assert read == [42]
+        with pytest.raises(SearchedEnough):
+            first_record(reader, LOG, 700, 1, Search(0))
+        assert read == [42]
 
 
 def test_partitions_that_are_named_twice_are_refused_once() -> None:

@@ -94,10 +94,17 @@ def first_record(
     while batch is not None and (found := search.found(batch, timestamp, start_offset)) is None:
         # A trim has cut into the batch. Others that end before the time are skipped without being read.
         search.check()
-        later = logs.batches(log, batch.last_offset + 1)
-        info = next((info for info in later if info.max_timestamp >= timestamp), None)
+        info = _next_info(logs, log, batch.last_offset + 1, timestamp)
         batch = None if info is None else next(iter(logs.read(log, info.base_offset, 0)), None)
     return None if batch is None else found
+
+
+def _next_info(logs: TimedLogs, log: LogKey, offset: int, timestamp: int) -> BatchInfo | None:
+    """Of the next batch that may have the record. The iterator ends with the call: a reader has one at a time."""
+    for info in logs.batches(log, offset):
+        if info.max_timestamp >= timestamp:
+            return info
+    return None
 
 
 def _first_of_newest(logs: TimedLogs, log: LogKey, start_offset: int, search: Search) -> Located | None:
