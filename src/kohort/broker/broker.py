@@ -155,8 +155,10 @@ class Broker:
         if self._first_records_due:
             self._first_records_due = False
             write_first_records(state)
-        outcomes_wait = bool(self._done or state.fetch_waits.woken)
-        if (costly := self._ready.take_costly(others_wait=outcomes_wait)) is not None:
+        costly = None
+        if self._ready.costly_first:
+            costly = self._ready.take_costly(bool(self._done or state.fetch_waits.woken))
+        if costly is not None:
             self._serve_share(costly)
         elif self._ready.may_wake():
             self._take_done()

@@ -176,7 +176,7 @@ class Ready:
             self.costly_first = self._long[0].is_costly
         return self.costly_first and self._long_is_next()
 
-    def take_costly(self, *, others_wait: bool) -> Connection | None:
+    def take_costly(self, others_wait: bool) -> Connection | None:
         """The connection that an earlier turn has left to this one, if there is one. `others_wait`: outcomes and woken
         fetches, which have every second turn."""
         if not self.costly_first or (others_wait and not self._woke):
