@@ -73,7 +73,7 @@ async def _serve(config: Config) -> int:
     _say_ready(server)
     supervisor.ready(f"Listening on {spelled_out(server.listening.items())}")
     Collector(time.monotonic).begin()
-    if (resident_bytes := resident_memory()) is not None:
+    if config.data_dir and (resident_bytes := resident_memory()) is not None:  # records in memory have no limit
         memory = ProcessMemory(
             config.memory_max_bytes, server.queues, resident_bytes, return_freed_memory, time.monotonic
         )
