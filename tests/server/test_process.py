@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import socket
 import sqlite3
@@ -189,6 +190,16 @@ def test_a_data_directory_of_a_newer_format(tmp_path: Path) -> None:
     line = refused(74, "--data-dir", str(tmp_path), *ANYWHERE)
     assert "format 99" in line
     assert "newer" in line
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident memory is told by Linux")
+def test_a_process_that_takes_more_than_its_memory_says_so(tmp_path: Path) -> None:
+    with Serve("--data-dir", str(tmp_path), *ANYWHERE, "--set", f"memory.max.bytes={32 << 20}") as server:
+        deadline = time.monotonic() + 20
+        while not (told := [line for line in server.lines if "memory is short" in line]):
+            assert time.monotonic() < deadline, server.lines
+            time.sleep(0.02)
+    assert re.search(r"resident_bytes=\d{8,} part=0.40 hint=.*memory.max.bytes", told[0])
 
 
 def test_freed_memory_is_used_again() -> None:
