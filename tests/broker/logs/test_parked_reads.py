@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -446,6 +447,12 @@ def test_one_fetch_with_much_to_read_is_served_although_it_is_above_the_limit() 
 
 
 def test_of_large_batches_only_the_first_of_an_answer_stays_in_memory() -> None:
+    class Marked(bytes):
+        """Bytes that the garbage collector lists."""
+
+    def marked(done: ReadDone) -> ReadDone:
+        return changed(done, batches=tuple(changed(batch, data=Marked(batch.data)) for batch in done.batches))
+
     client = parked(10)
     reads = client.wire.broker.state.reads
     for partition in range(10):
@@ -455,8 +462,9 @@ def test_of_large_batches_only_the_first_of_an_answer_stays_in_memory() -> None:
     client.send(request, 11)
     largest = 0
     while client.wire.reads:
-        client.wire.step(client.wire.found(client.wire.reads.pop(0)))
+        client.wire.step(marked(client.wire.found(client.wire.reads.pop(0))))
         largest = max(largest, reads.size)
+        assert sum(type(one) is Marked for one in gc.get_objects()) <= 1
     assert largest < 10_200 + AT_ONCE * 1_000
     assert [len(data.records) > 0 for data in client.take().responses[0].partitions] == [True] + [False] * 9
     assert reads.size == 0

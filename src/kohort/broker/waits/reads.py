@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Generator, Iterable
 
+from kohort.broker.messages import changed
 from kohort.broker.turn import ByTime, ReadAsked, ReadDone
 from kohort.broker.waits.fetch_waits import FetchWait
 from kohort.coordinator.events import RequestId
@@ -54,6 +55,7 @@ class Read:
         self.found: tuple[StoredBatch, ...] | None = None
         """The batches; None until it is done."""
         self.done: ReadDone | None = None
+        """The outcome, without the batches."""
         self.size = asked.max_bytes
         """Of what it may find; when it is done, of what it has found."""
         self.is_cut = False
@@ -62,7 +64,7 @@ class Read:
         """What compaction has replaced since the read was asked for, while it is not done."""
 
     def take(self, done: ReadDone) -> None:
-        self.done = done
+        self.done = changed(done, batches=())  # what is cut from `found` must not stay in memory
         self.found = done.batches
         self.size = sum([len(batch.data) for batch in done.batches])
         for first, last in self._replaced:
