@@ -222,6 +222,33 @@ def test_a_plain_end_on_an_older_connection_than_the_transaction_is_refused() ->
     assert world.commit(1000, 0, bumps=False, connection=3) == "0"
 
 
+@pytest.mark.conformance("TX12")
+def test_a_plain_addition_on_an_older_connection_than_another_is_refused() -> None:
+    """A delayed copy must not begin a transaction that nobody ends, under which a delayed end would pass."""
+    world = World(at_once=True)
+    world.init()
+    world.add(1000, 0, bumps=False, connection=2)
+    assert world.commit(1000, 0, bumps=False, connection=2) == "0"
+    assert world.add(1000, 0, bumps=False, connection=1) == "90"
+    assert world.state().state is State.COMPLETE_COMMIT
+    assert world.add(1000, 0, bumps=False, connection=2) == "0"
+    assert world.add(1000, 0, T1, bumps=False, connection=3) == "0"
+    assert world.add(1000, 0, T1, bumps=False, connection=2) == "90"
+    world.init()
+    world.init()
+    assert world.add(1000, 2, bumps=False, connection=1) == "0", "another epoch: no copy of an earlier request"
+
+
+def test_a_coordinator_that_has_moved_knows_no_connections() -> None:
+    world = World(at_once=True)
+    world.init()
+    world.add(1000, 0, bumps=False, connection=2)
+    world.step(Unloaded())
+    world.step(Loaded())
+    assert world.add(1000, 0, bumps=False, connection=1) == "0"
+    assert world.commit(1000, 0, bumps=False, connection=1) == "0"
+
+
 # -- EndTxn with new epochs
 
 
@@ -339,9 +366,10 @@ def test_a_strict_server_ends_a_producer_whose_commit_lost_to_a_timeout() -> Non
 
 
 def test_a_strict_server_takes_a_delayed_end_for_one_of_this_transaction() -> None:
-    world = World(at_once=True, older_end=False)
+    world = World(at_once=True, older_connection=False)
     world.init()
     world.add(1000, 0, bumps=False, connection=2)
+    world.add(1000, 0, T1, bumps=False, connection=1)
     assert world.commit(1000, 0, bumps=False, connection=1) == "0"
 
 
