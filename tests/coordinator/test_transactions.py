@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transaction_world import T0, T1, World
+from transaction_world import PRODUCER, T0, T1, World
 
-from kohort.coordinator.events import Loaded, Record, RequestId, Unloaded
+from kohort.coordinator.events import Client, Loaded, Record, RequestId, Unloaded
 from kohort.coordinator.transactions.events import PartitionsAdded, ProducerInit, TransactionEnd
 from kohort.coordinator.transactions.records import parse, transaction_record
 from kohort.coordinator.transactions.settings import TransactionSettings
@@ -220,6 +220,16 @@ def test_a_plain_end_on_an_older_connection_than_the_transaction_is_refused() ->
     assert world.commit(1000, 0, bumps=False, connection=1) == "90"
     assert world.state().state is State.ONGOING
     assert world.commit(1000, 0, bumps=False, connection=3) == "0"
+
+
+def test_another_client_may_end_a_transaction_on_an_older_connection() -> None:
+    """A driver commits what its tasks have prepared; Flink's committer does so too."""
+    for driver in (Client("driver", PRODUCER.host), Client(PRODUCER.client_id, "/10.0.0.2")):
+        world = World(at_once=True)
+        world.init()
+        for _ in range(2):
+            world.add(1000, 0, bumps=False, connection=2)
+            assert world.commit(1000, 0, bumps=False, connection=1, client=driver) == "0"
 
 
 @pytest.mark.conformance("TX12")

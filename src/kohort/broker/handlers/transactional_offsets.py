@@ -5,8 +5,8 @@ the log (which knows the producer's epoch), the coordinator of the transaction (
 version 5 on it is added), the group's shard. If the log has an open transaction of the producer, the coordinator is not
 asked. Then the offsets are pending until the transaction ends (coordinator/offsets/pending.py).
 
-Older clients keep their epoch over many transactions, so a copy of a request that arrives late could be taken for one of
-the present transaction. It is refused if it comes on a connection that the producer has given up
+Older clients keep their epoch over many transactions, so a copy of a request that arrives late could be taken for one
+of the present transaction. It is refused if it comes on a connection that the producer has given up
 (broker/transactions/connections.py).
 """
 

@@ -6,7 +6,8 @@ markers may be written twice.
 
 Three departures from Kafka, each with a setting: InitProducerId with an old epoch does not abort the transaction of the
 present producer; a commit that lost to a time-out gets 90 instead of 48; a client without new epochs is refused on a
-connection older than one on which it has added partitions at this epoch, because the request is late
+connection older than one on which it has added partitions at this epoch, because the request is late. Another client is
+not: EndTxn may come from a process that ends what others have prepared
 (docs/decisions/0018-late-requests-of-old-connections.md).
 """
 
@@ -79,7 +80,7 @@ class TransactionShard:
         self._new_producer_id = new_producer_id
         self._total = Total() if total is None else total
         self._deadlines: Deadlines[str] = Deadlines()
-        self._added_on: dict[str, int] = {}
+        self._added_on: dict[str, tuple[int, Client | None]] = {}
         """The newest connection on which a producer without new epochs has added partitions at its present epoch."""
 
     @property
@@ -210,7 +211,7 @@ class TransactionShard:
             if self._is_late(event):
                 error = ErrorCode.PRODUCER_FENCED
             else:
-                self._added_on[event.transactional_id] = event.connection
+                self._added_on[event.transactional_id] = (event.connection, event.client)
         reply = Reply(event.request_id, AddReply(error))
         if error or transaction is None:
             return Effects(replies=(reply,))
@@ -270,8 +271,8 @@ class TransactionShard:
 
     def _is_late(self, event: PartitionsAdded | TransactionEnd) -> bool:
         """A request of an earlier transaction, which has the same epoch."""
-        newest = self._added_on.get(event.transactional_id, 0)
-        return self._settings.older_connection and event.connection < newest
+        newest, client = self._added_on.get(event.transactional_id, (0, None))
+        return self._settings.older_connection and event.connection < newest and event.client == client
 
     # -- what nobody asks for
 
