@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transaction_world import T0, T1, World
+from transaction_world import PRODUCER, T0, T1, World
 
-from kohort.coordinator.events import Loaded, Record, RequestId, Unloaded
+from kohort.coordinator.events import Client, Loaded, Record, RequestId, Unloaded
 from kohort.coordinator.transactions.events import PartitionsAdded, ProducerInit, TransactionEnd
 from kohort.coordinator.transactions.records import parse, transaction_record
 from kohort.coordinator.transactions.settings import TransactionSettings
@@ -222,6 +222,43 @@ def test_a_plain_end_on_an_older_connection_than_the_transaction_is_refused() ->
     assert world.commit(1000, 0, bumps=False, connection=3) == "0"
 
 
+def test_another_client_may_end_a_transaction_on_an_older_connection() -> None:
+    """A driver commits what its tasks have prepared; Flink's committer does so too."""
+    for driver in (Client("driver", PRODUCER.host), Client(PRODUCER.client_id, "/10.0.0.2")):
+        world = World(at_once=True)
+        world.init()
+        for _ in range(2):
+            world.add(1000, 0, bumps=False, connection=2)
+            assert world.commit(1000, 0, bumps=False, connection=1, client=driver) == "0"
+
+
+@pytest.mark.conformance("TX12")
+def test_a_plain_addition_on_an_older_connection_than_another_is_refused() -> None:
+    """A delayed copy must not begin a transaction that nobody ends, under which a delayed end would pass."""
+    world = World(at_once=True)
+    world.init()
+    world.add(1000, 0, bumps=False, connection=2)
+    assert world.commit(1000, 0, bumps=False, connection=2) == "0"
+    assert world.add(1000, 0, bumps=False, connection=1) == "90"
+    assert world.state().state is State.COMPLETE_COMMIT
+    assert world.add(1000, 0, bumps=False, connection=2) == "0"
+    assert world.add(1000, 0, T1, bumps=False, connection=3) == "0"
+    assert world.add(1000, 0, T1, bumps=False, connection=2) == "90"
+    world.init()
+    world.init()
+    assert world.add(1000, 2, bumps=False, connection=1) == "0", "another epoch: no copy of an earlier request"
+
+
+def test_a_coordinator_that_has_moved_knows_no_connections() -> None:
+    world = World(at_once=True)
+    world.init()
+    world.add(1000, 0, bumps=False, connection=2)
+    world.step(Unloaded())
+    world.step(Loaded())
+    assert world.add(1000, 0, bumps=False, connection=1) == "0"
+    assert world.commit(1000, 0, bumps=False, connection=1) == "0"
+
+
 # -- EndTxn with new epochs
 
 
@@ -339,9 +376,10 @@ def test_a_strict_server_ends_a_producer_whose_commit_lost_to_a_timeout() -> Non
 
 
 def test_a_strict_server_takes_a_delayed_end_for_one_of_this_transaction() -> None:
-    world = World(at_once=True, older_end=False)
+    world = World(at_once=True, older_connection=False)
     world.init()
     world.add(1000, 0, bumps=False, connection=2)
+    world.add(1000, 0, T1, bumps=False, connection=1)
     assert world.commit(1000, 0, bumps=False, connection=1) == "0"
 
 

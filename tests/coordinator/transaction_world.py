@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kohort.coordinator.events import DeadlineReached, Ending, Event, Loaded, Record, RequestId
+from kohort.coordinator.events import Client, DeadlineReached, Ending, Event, Loaded, Record, RequestId
 from kohort.coordinator.transactions.events import (
     AddReply,
     MarkersWritten,
@@ -28,6 +28,7 @@ from kohort.coordinator.transactions.transaction import Place, Transaction
 
 T0 = Place("t", 0)
 T1 = Place("t", 1)
+PRODUCER = Client("producer", "/10.0.0.1")
 
 
 class World:
@@ -100,14 +101,26 @@ class World:
     def add(
         self, pid: int, epoch: int, *places: Place, bumps: bool = True, connection: int = 0, name: str = "x"
     ) -> str:
-        event = PartitionsAdded(self._id(), name, pid, epoch, places or (T0,), bumps, connection)
+        event = PartitionsAdded(self._id(), name, pid, epoch, places or (T0,), bumps, connection, PRODUCER)
         return _text(self.step(event))
 
-    def end(self, pid: int, epoch: int, committed: bool, *, bumps: bool, connection: int = 0, name: str = "x") -> str:
-        return _text(self.step(TransactionEnd(self._id(), name, pid, epoch, committed, bumps, connection)))
+    def end(
+        self,
+        pid: int,
+        epoch: int,
+        committed: bool,
+        *,
+        bumps: bool,
+        connection: int = 0,
+        name: str = "x",
+        client: Client = PRODUCER,
+    ) -> str:
+        return _text(self.step(TransactionEnd(self._id(), name, pid, epoch, committed, bumps, connection, client)))
 
-    def commit(self, pid: int, epoch: int, *, bumps: bool = True, connection: int = 0) -> str:
-        return self.end(pid, epoch, True, bumps=bumps, connection=connection)
+    def commit(
+        self, pid: int, epoch: int, *, bumps: bool = True, connection: int = 0, client: Client = PRODUCER
+    ) -> str:
+        return self.end(pid, epoch, True, bumps=bumps, connection=connection, client=client)
 
     def abort(self, pid: int, epoch: int, *, bumps: bool = True, connection: int = 0) -> str:
         return self.end(pid, epoch, False, bumps=bumps, connection=connection)

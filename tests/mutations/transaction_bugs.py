@@ -49,7 +49,23 @@ TRANSACTION_BUGS = {
             f"{SHARD_TEST}test_a_plain_end_on_an_older_connection_than_the_transaction_is_refused",
             f"{PRODUCERS_TEST}test_a_delayed_end_from_an_older_connection_ends_no_later_transaction",
         ),
-        (SHARD, "if self._settings.older_end and event.connection <", "if False and event.connection <"),
+        (
+            SHARD,
+            "            if self._is_late(event):\n                return",
+            "            if False:\n                return",
+        ),
+    ),
+    "a delayed addition begins a transaction that nobody ends": bug(
+        (f"{SHARD_TEST}test_a_plain_addition_on_an_older_connection_than_another_is_refused",),
+        (
+            SHARD,
+            "            if self._is_late(event):\n                error",
+            "            if False:\n                error",
+        ),
+    ),
+    "delayed offsets replace those of the next transaction of the same epoch": bug(
+        (f"{OFFSETS_TEST}test_tx38_without_new_epochs_a_late_commit_on_an_older_connection_is_fenced",),
+        (COMMIT, "ErrorCode.INVALID_PRODUCER_EPOCH if is_late else ErrorCode.NONE", "ErrorCode.NONE"),
     ),
     # redpanda 1384
     "news of a former transaction's markers completes the present one": bug(

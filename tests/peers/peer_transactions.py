@@ -115,7 +115,7 @@ class TransactionCommands(WireCommands):
 
     def do_copy(self, words: list[str], options: Options) -> None:
         old, name = self._producers[words[0]], words[1]
-        connection = self._connect(name)
+        connection = self._connect(words[0])  # the same client
         self._producers[name] = Producer(name, old.transactional_id, connection, old.version, old.id, old.epoch)
         self._producers[name].sequences = dict(old.sequences)
 

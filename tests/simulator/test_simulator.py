@@ -18,10 +18,12 @@ from kohort.simulator.simulate import run, run_plan
 ROOT = Path(__file__).parents[2]
 SRC, ARTIFACTS = ROOT / "src", ROOT / "artifacts"
 FIXED = range(60)
+FOUND = (800_001_470,)
+"""Seeds that have found a failure of the server, among very many."""
 FRESH_SECONDS = 60
 
 
-@pytest.mark.parametrize("seed", FIXED)
+@pytest.mark.parametrize("seed", [*FIXED, *FOUND])
 def test_fixed_seeds(seed: int) -> None:
     result = run(seed)
     assert result.violation is None, f"{result.violation}; repeat: kohort simulate --seed {seed}"

@@ -27,6 +27,8 @@ from kohort.broker.handlers.transactional_offsets import MOST_PENDING, STEP
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
+from kohort.broker.transactions.connections import MOST_PRODUCERS, NewestConnections
+from kohort.config import preset
 from kohort.coordinator.transactions.events import ProducerInit
 from kohort.coordinator.transactions.transaction import State
 from kohort.wire.batches import read_header, split_batches
@@ -143,6 +145,60 @@ def test_tx38_a_late_commit_of_an_ended_transaction_is_fenced(client: Connection
     assert producer.init(again=version == 3) == 0
     assert late.commit_offsets(5, version=version) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert (fetched(client), pending_places(client.wire)) == ((9, 0), set())
+
+
+@pytest.mark.conformance("TX38")
+def test_tx38_without_new_epochs_a_late_commit_on_an_older_connection_is_fenced() -> None:
+    """A copy of the first transaction's request must not replace what the second one, at the same epoch, has pending.
+    The client has given the older connection up."""
+    assert late_commit(with_topic(PARTITIONS)) == (47, 6)
+
+
+def test_a_strict_server_takes_a_late_commit_for_one_of_this_transaction() -> None:
+    assert late_commit(with_topic(PARTITIONS, **preset({"compatibility": "kafka"}))) == (0, 5)
+
+
+def late_commit(client: Connection) -> tuple[int, int]:
+    """The error of the first transaction's commit of offset 5, which comes late in the second one, that of offset 6;
+    and the offset that is committed at the end."""
+    slow = transactional(client, version=1)
+    quick = slow.copy()
+    assert quick.commit_offsets(5) == 0, "again, on a newer connection"
+    assert quick.commit() == 0
+    assert quick.add_offsets() == 0
+    assert quick.commit_offsets(6) == 0
+    error = slow.commit_offsets(5)
+    assert quick.commit() == 0
+    return error, fetched(client)[0]
+
+
+def test_a_producer_may_alternate_between_brokers_and_groups() -> None:
+    """It has a connection to each broker, and one of them is the older one."""
+    wire = Wire(brokers=2)
+    clients = {broker: wire.connect(broker) for broker in (1, 2)}
+    clients[1].create_topic("t", 1)
+    coordinators = {name: wire.broker.state.coordinator_of(wire.broker.state.shard_of(name)) for name in "abcdef"}
+    assert {*coordinators.values()} == {*clients}
+    home = clients[found(clients[1])]
+    producer = Transactional(home, version=1)
+    producer.init()
+    for number in range(2):
+        for group, broker in coordinators.items():
+            producer.client = home
+            assert producer.add_offsets(group) == 0
+            producer.client = clients[broker]
+            assert producer.commit_offsets(number, group=group) == 0
+        producer.client = home
+        assert producer.commit() == 0
+
+
+def test_the_connections_of_many_producers_are_forgotten() -> None:
+    newest = NewestConnections()
+    for producer_id in range(MOST_PRODUCERS + 1):
+        assert not newest.is_late(producer_id, 0, 1, 7)
+        assert not newest.is_late(0, 0, 1, 7), "in use"
+    assert [newest.is_late(producer_id, 0, 1, 6) for producer_id in (0, 2, 1)] == [True, True, False]
+    assert [newest.is_late(0, 0, 2, 6), newest.is_late(0, 1, 1, 6), newest.is_late(0, 0, 1, 8)] == [False, False, True]
 
 
 @pytest.mark.conformance("TX37")

@@ -125,6 +125,30 @@ def test_rows_are_seen_when_the_driver_has_committed(query: Query) -> None:
     assert query.settled() == ALL
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_connection_of_the_driver_is_older_than_those_of_the_tasks(
+    version: int, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In version 1 a server takes an EndTxn on such a connection for one of an earlier transaction (decision 0018)."""
+    with KohortServer(transaction_version=version) as own, Cluster(own.bootstrap_servers) as cluster:
+        query = Query(own.bootstrap_servers, cluster, f"{unique}-{version}")
+        of_driver = transactional_task._kept
+        for batch, tasks in enumerate((TWO, THREE)):
+            monkeypatch.setattr(transactional_task, "_kept", None)
+            messages = query.prepare(batch, tasks)
+            transactional_task.close_router()
+            monkeypatch.setattr(transactional_task, "_kept", of_driver)
+            query.commit(batch, messages)
+        assert query.settled() == ALL
+        monkeypatch.setattr(transactional_task, "_kept", None)
+        messages = query.prepare(2, TWO)
+        transactional_task.close_router()
+        monkeypatch.setattr(transactional_task, "_kept", of_driver)
+        batch_commit.abort(query.options, messages)
+        assert query.settled() == ALL
+        transactional_task.close_router()
+
+
 def test_a_batch_that_was_written_and_not_recorded_is_not_written_again(query: Query) -> None:
     query.write(0, TWO)
     query.write(1, THREE)

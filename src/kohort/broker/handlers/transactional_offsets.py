@@ -4,6 +4,10 @@ Four ask and answer in this order, as in Kafka: the topics (unknown partitions g
 the log (which knows the producer's epoch), the coordinator of the transaction (`__consumer_offsets` must be in it; from
 version 5 on it is added), the group's shard. If the log has an open transaction of the producer, the coordinator is not
 asked. Then the offsets are pending until the transaction ends (coordinator/offsets/pending.py).
+
+Older clients keep their epoch over many transactions, so a copy of a request that arrives late could be taken for one
+of the present transaction. It is refused if it comes on a connection that the producer has given up
+(broker/transactions/connections.py).
 """
 
 from __future__ import annotations
@@ -140,15 +144,20 @@ def _check(state: BrokerState, request: TxnOffsetCommitRequest, shard: int, cont
     partition = state.topics.partition_named(state.shards[shard].log)
     if error := partition.check_epoch(producer_id, epoch, state.now):
         return error  # also if the coordinator knows nothing of the producer any more
-    if partition.has_open(producer_id, epoch):
-        return ErrorCode.NONE
-    if version >= ADDS or state.config.transaction_partition_verification_enable:
+    asks = version >= ADDS or state.config.transaction_partition_verification_enable
+    if asks and not partition.has_open(producer_id, epoch):
         places = ((OFFSETS_TOPIC, shard),)
         transactional_id, adds = request.transactional_id, version >= ADDS
         error = state.transactions.check(context, transactional_id, producer_id, epoch, places, adds=adds)
         if error:
             return _for_version(error, version)
-    return ErrorCode.INVALID_PRODUCER_ID_MAPPING if producer_id < 0 or epoch < 0 else ErrorCode.NONE
+    if producer_id < 0 or epoch < 0:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if version >= ADDS or not state.config.deviations.older_connection:
+        return ErrorCode.NONE
+    newest = state.transactions.connections
+    is_late = newest.is_late(producer_id, epoch, context.broker_id, context.connection)
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_late else ErrorCode.NONE
 
 
 def _for_version(error: ErrorCode, version: int) -> ErrorCode:

@@ -131,6 +131,7 @@ def _add(state: BrokerState, wanted: AddPartitionsToTxnTransaction, context: Req
         tuple(dict.fromkeys(_places(wanted.topics))),
         bumps=context.api_version >= MANY_IDS,
         connection=context.connection,
+        client=context.client,
     )
     return state.transactions.ask_owner(event).error
 
@@ -176,6 +177,7 @@ def add_offsets_to_txn(
         (Place(OFFSETS_TOPIC, state.shard_of(request.group_id)),),
         bumps=False,
         connection=context.connection,
+        client=context.client,
     )
     return AddOffsetsToTxnResponse(error_code=_for_version(state.transactions.ask_owner(event).error, context))
 
@@ -194,6 +196,7 @@ def end_txn(state: BrokerState, request: EndTxnRequest, context: RequestContext)
         request.committed,
         bumps=context.api_version >= NEW_EPOCH,
         connection=context.connection,
+        client=context.client,
     )
     reply = state.transactions.ask_owner(event)
     return EndTxnResponse(

@@ -15,6 +15,7 @@ from kohort.broker.nodes import Node
 from kohort.broker.request import RequestContext
 from kohort.broker.topics.catalog import TRANSACTIONS_TOPIC
 from kohort.broker.topics.topic_store import TopicStore
+from kohort.broker.transactions.connections import NewestConnections
 from kohort.broker.transactions.endings import Endings
 from kohort.broker.turn_builder import TurnBuilder
 from kohort.config import Config
@@ -55,6 +56,7 @@ class TransactionShards:
         self.aborts = TransactionAborts(config)
         """The journal of transactions."""
         self.endings = Endings(topics, turn, groups, self.aborts)
+        self.connections = NewestConnections()
         self._config = config
         self._nodes = nodes
         self._topics = topics
@@ -66,7 +68,7 @@ class TransactionShards:
             config.transactional_id_expiration_ms,
             config.transaction_state_max_bytes,
             lost_to_timeout=config.deviations.lost_to_timeout,
-            older_end=config.deviations.older_end,
+            older_connection=config.deviations.older_connection,
             zombie_init=config.deviations.zombie_init,
         )
         self._total = Total()

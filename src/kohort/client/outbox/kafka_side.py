@@ -14,7 +14,7 @@ from random import Random
 
 from kohort.client.errors import KafkaError, Misuse, server_error
 from kohort.client.outbox.payload import Outgoing, Placed, in_batches
-from kohort.client.transactions.endings import Outcome, end_prepared
+from kohort.client.transactions.endings import Outcome, end_prepared, renew_connections
 from kohort.client.transactions.identity import SECOND, Prepared
 from kohort.client.transactions.writer import TransactionalWriter, batches_by_round
 from kohort.client.wire.routing import Router
@@ -75,6 +75,7 @@ class KafkaSide:
     def end(self, prepared: Prepared) -> Outcome:
         """Commit a prepared transaction, of this session or of an older one. Raises KafkaError."""
         if self._writer is None or prepared != self._open:
+            renew_connections(self._router, (prepared,))
             return end_prepared(self._router, prepared)
         outcome = _outcome(self._writer.commit)
         self._open = None

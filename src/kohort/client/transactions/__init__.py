@@ -12,7 +12,7 @@ writer         TransactionalWriter: a producer's transactions, blocking
 
 from __future__ import annotations
 
-from kohort.client.transactions.endings import Outcome, end_prepared
+from kohort.client.transactions.endings import Outcome, end_prepared, renew_connections
 from kohort.client.transactions.identity import Prepared
 from kohort.client.transactions.reactions import MustAbort, ProducerFailed, ProducerFenced
 from kohort.client.transactions.writer import TransactionalWriter
@@ -25,4 +25,5 @@ __all__ = [
     "ProducerFenced",
     "TransactionalWriter",
     "end_prepared",
+    "renew_connections",
 ]

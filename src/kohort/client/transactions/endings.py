@@ -1,18 +1,22 @@
 """End a transaction that is prepared: its records are in the logs, and only its result is missing.
 
-EndTxn names transactional id, producer id and epoch, and any process may send it on any connection; no session of the
-producer is needed. So a process that finds a `Prepared` in a database can commit it, as often as it likes. It must not
-call InitProducerId for the transactional id before it has the outcome: that would abort the transaction.
+EndTxn names transactional id, producer id and epoch, and any process may send it; no session of the producer is needed.
+So a process that finds a `Prepared` in a database can commit it, as often as it likes. It must not call InitProducerId
+for the transactional id before it has the outcome: that would abort the transaction.
+
+In version 1 kohort takes an end on a connection that is older than the producer's for a late one of an earlier
+transaction, if both have the same client id and host. So `renew_connections` comes first.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from enum import Enum
 
 from kohort.client.errors import ServerError, check
 from kohort.client.transactions import requests
-from kohort.client.transactions.identity import HIGHEST_VERSIONS, Identity, Prepared
+from kohort.client.transactions.identity import FIRST, HIGHEST_VERSIONS, Identity, Prepared
 from kohort.client.transactions.reactions import ENDED_BY_OTHERS
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import TRANSACTION, Router
@@ -33,6 +37,12 @@ class Outcome(Enum):
     FORGOTTEN = "forgotten"
     """The coordinator does not have this transactional id, or not with this producer id. It forgets ids that are idle
     for `transactional.id.expiration.ms` (7 days by default)."""
+
+
+def renew_connections(router: Router, prepared: Iterable[Prepared]) -> None:
+    """Call this before `end_prepared` if another process has prepared one of the transactions."""
+    if any(transaction.protocol == FIRST for transaction in prepared):
+        router.close()  # it opens new connections when they are needed
 
 
 def end_prepared(router: Router, prepared: Prepared, *, committed: bool = True) -> Outcome:

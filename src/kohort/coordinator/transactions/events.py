@@ -38,6 +38,7 @@ class PartitionsAdded(msgspec.Struct, frozen=True, gc=False):
     """True if the client gets a new epoch with each end of a transaction (KIP-890); its request version says so."""
     connection: int = 0
     """The number of the client's connection; a later connection has a larger one."""
+    client: Client | None = None
 
 
 class TransactionEnd(msgspec.Struct, frozen=True, gc=False):
@@ -50,6 +51,7 @@ class TransactionEnd(msgspec.Struct, frozen=True, gc=False):
     committed: bool
     bumps: bool
     connection: int = 0
+    client: Client | None = None
 
 
 class MarkersWritten(msgspec.Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ class TransactionSettings(msgspec.Struct, frozen=True, gc=False):
     lost_to_timeout: bool = True
     """A commit of a transaction that was aborted meanwhile is fenced (90), so that its producer may go on. In Kafka up
     to 4.3 it is 48, which ends the producer."""
-    older_end: bool = True
-    """EndTxn without new epochs is fenced on a connection older than the one that began the transaction."""
+    older_connection: bool = True
+    """Clients without new epochs are fenced on a connection older than one on which they have added partitions."""
     zombie_init: bool = True
     """An InitProducerId that names an old epoch is fenced, and an open transaction goes on. In Kafka it is aborted."""

@@ -5,8 +5,10 @@ every other change is refused with 51. The decision is an `Ending` of the effect
 markers may be written twice.
 
 Three departures from Kafka, each with a setting: InitProducerId with an old epoch does not abort the transaction of the
-present producer; a commit that lost to a time-out gets 90 instead of 48; EndTxn without new epochs is refused when it
-arrives on a connection older than the one that began the transaction.
+present producer; a commit that lost to a time-out gets 90 instead of 48; a client without new epochs is refused on a
+connection older than one on which it has added partitions at this epoch, because the request is late. Another client is
+not: EndTxn may come from a process that ends what others have prepared
+(docs/decisions/0018-late-requests-of-old-connections.md).
 """
 
 from __future__ import annotations
@@ -78,8 +80,8 @@ class TransactionShard:
         self._new_producer_id = new_producer_id
         self._total = Total() if total is None else total
         self._deadlines: Deadlines[str] = Deadlines()
-        self._began_on: dict[str, int] = {}
-        """The connection on which an open transaction began, as far as this process has seen it."""
+        self._added_on: dict[str, tuple[int, Client | None]] = {}
+        """The newest connection on which a producer without new epochs has added partitions at its present epoch."""
 
     @property
     def bytes(self) -> int:
@@ -103,7 +105,7 @@ class TransactionShard:
             case Unloaded():
                 self.unavailable = ErrorCode.NOT_COORDINATOR
                 self._deadlines = Deadlines()
-                self._began_on.clear()
+                self._added_on.clear()
                 return Effects()
             case Restored():
                 restored = ((name, each.restored(self._new_producer_id(), now)) for name, each in self.ids.items())
@@ -122,7 +124,10 @@ class TransactionShard:
         if transaction is None:
             self.ids.pop(transactional_id, None)
             self._deadlines.clear(transactional_id)
+            self._added_on.pop(transactional_id, None)
             return
+        if before is None or (before.producer_id, before.epoch) != (transaction.producer_id, transaction.epoch):
+            self._added_on.pop(transactional_id, None)
         self._total.bytes += size_of(transactional_id, transaction)
         self.ids[transactional_id] = transaction
         if not self.unavailable:
@@ -202,6 +207,11 @@ class TransactionShard:
     def _add(self, event: PartitionsAdded, now: Millis) -> Effects:
         transaction = self.ids.get(event.transactional_id)
         error = _check_adding(transaction, event)
+        if not error and not event.bumps:
+            if self._is_late(event):
+                error = ErrorCode.PRODUCER_FENCED
+            else:
+                self._added_on[event.transactional_id] = (event.connection, event.client)
         reply = Reply(event.request_id, AddReply(error))
         if error or transaction is None:
             return Effects(replies=(reply,))
@@ -214,8 +224,6 @@ class TransactionShard:
             return Effects(replies=(Reply(event.request_id, AddReply(ErrorCode.INVALID_REQUEST)),))
         if not self._has_room(PLACE_BYTES * (len(opened.places) - len(transaction.places)), 1):
             return Effects(replies=(Reply(event.request_id, AddReply(ErrorCode.COORDINATOR_NOT_AVAILABLE)),))
-        if begins:
-            self._began_on[event.transactional_id] = event.connection
         return self._decided(event.transactional_id, opened, reply)
 
     def _end(self, event: TransactionEnd, now: Millis) -> Effects:
@@ -231,8 +239,8 @@ class TransactionShard:
         if transaction.is_prepared:
             return _refused(event, ErrorCode.CONCURRENT_TRANSACTIONS)
         if transaction.state is State.ONGOING:
-            if self._settings.older_end and event.connection < self._began_on.get(event.transactional_id, 0):
-                return _refused(event, ErrorCode.PRODUCER_FENCED)  # a delayed end of an earlier transaction
+            if self._is_late(event):
+                return _refused(event, ErrorCode.PRODUCER_FENCED)
             decided = transaction.decided(event.committed, now)
             return self._decided(event.transactional_id, decided, Reply(event.request_id, ProducerReply(NONE)))
         ended = State.COMPLETE_COMMIT if event.committed else State.COMPLETE_ABORT
@@ -260,6 +268,11 @@ class TransactionShard:
         if transaction.state is State.COMPLETE_COMMIT or has_lost:
             return _refused(event, ErrorCode.INVALID_TXN_STATE)
         return _refused(event, ErrorCode.PRODUCER_FENCED)
+
+    def _is_late(self, event: PartitionsAdded | TransactionEnd) -> bool:
+        """A request of an earlier transaction, which has the same epoch."""
+        newest, client = self._added_on.get(event.transactional_id, (0, None))
+        return self._settings.older_connection and event.connection < newest and event.client == client
 
     # -- what nobody asks for
 
@@ -313,8 +326,6 @@ class TransactionShard:
             self._deadlines.set(transactional_id, min(transaction.started, now) + transaction.timeout_ms + 1)
         else:
             self._deadlines.set(transactional_id, min(transaction.updated, now) + self._settings.expiration_ms)
-        if transaction.state is not State.ONGOING:
-            self._began_on.pop(transactional_id, None)
 
     def _decided(self, transactional_id: str, transaction: Transaction, *replies: Reply) -> Effects:
         return Effects(

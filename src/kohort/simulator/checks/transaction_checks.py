@@ -11,6 +11,7 @@
 | records of a producer are in the order of its sequence numbers, without gap or repetition | each commit |
 | after an answer to InitProducerId, nothing of an older epoch is appended | each commit |
 | a producer id with its epoch is given once | each answer |
+| a decision stays until all markers are written; coordinator epochs of markers only rise | each commit |
 | the position committed with the records is the group's offset | at the end |
 
 (1) If the decision was written ahead of the markers: when the end of the transaction is written.
@@ -47,8 +48,10 @@ from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
 from kohort.wire.schemas.transaction_records import TransactionLogKey, TransactionLogValue
 
 TRANSACTIONS_TOPIC = "__transaction_state"
-PREPARED = (2, 3)
-"""Numbers of the states between a decision and its end, in Kafka's records."""
+STATES, PREPARED = range(6), (2, 3)
+"""Numbers of all states, and of those between a decision and its end, in Kafka's records."""
+FOLLOWS = {2: (4,), 3: (5,)}
+"""What follows a decision."""
 Producer = tuple[int, int]
 """Producer id and epoch."""
 
@@ -63,6 +66,8 @@ class PartitionFold:
     aborted: list[Read] = field(default_factory=list)
     sequences: dict[int, Producer] = field(default_factory=dict)
     """By producer id: the epoch and the sequence number that follow."""
+    coordinator_epochs: dict[int, int] = field(default_factory=dict)
+    """By producer id: that of its newest marker."""
     stable_seen: int = 0
     """The last stable offset of the newest answer."""
     stable_since: list[tuple[Millis, int]] = field(default_factory=lambda: [(0, 0)])
@@ -162,6 +167,9 @@ class TransactionChecks:
         known, expected = fold.sequences.get(marker.producer_id, (marker.epoch, 0))
         if marker.epoch < known:
             raise Violation("epochs of markers only rise", f"{marker} after {known}")
+        if marker.coordinator_epoch < fold.coordinator_epochs.get(marker.producer_id, 0):
+            raise Violation("coordinator epochs only rise", f"{marker} after {fold.coordinator_epochs}")
+        fold.coordinator_epochs[marker.producer_id] = marker.coordinator_epoch
         fold.sequences[marker.producer_id] = (marker.epoch, expected if marker.epoch == known else 0)
         reads = fold.open.pop(marker.producer_id, [])
         if not marker.committed:
@@ -188,13 +196,17 @@ class TransactionChecks:
             assert record.key is not None
             name = decode(TransactionLogKey, 0, record.key, 2).transactional_id
             changed.add(name)
+            former = self._states.get(name)
             if record.value is None:
+                if former is not None and former.transaction_status in PREPARED:
+                    raise Violation("a decision stays", f"{name}: {former} is forgotten")
                 self._states.pop(name, None)
                 continue
             value = decode(TransactionLogValue, int.from_bytes(record.value[:2], "big"), record.value, 2)
-            former = self._states.get(name)
             if former is not None and _falls(former, value):
                 raise Violation("epochs only rise", f"{name}: {former} is followed by {value}")
+            if former is not None and value.transaction_status not in FOLLOWS.get(former.transaction_status, STATES):
+                raise Violation("a decision stays", f"{name}: {former} is followed by {value}")
             self._states[name] = value
         return changed
 

@@ -20,10 +20,10 @@ ones, the new decision has fenced older drivers, and tasks that wrote nothing th
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 
 from kohort.client.errors import KafkaError
-from kohort.client.transactions import Outcome, Prepared, end_prepared
+from kohort.client.transactions import Outcome, Prepared, end_prepared, renew_connections
 from kohort.client.wire.routing import Router
 from kohort.spark.options.sink import SinkOptions
 from kohort.spark.runtime.failures import warn
@@ -54,7 +54,7 @@ def commit(options: SinkOptions, messages: Sequence[object], batch: int) -> None
         return
     exactly_once = options.exactly_once
     assert exactly_once is not None
-    router = router_of(exactly_once, options.security)
+    router = _router(options, prepared.values())
     application = reports[0].application
     ledger = Ledger(router, exactly_once.ledger_topic, application, exactly_once.timeout_ms)
     what = f"{application}, batch {batch}"
@@ -101,10 +101,19 @@ def _commit(router: Router, transaction: Prepared, what: str) -> None:
 
 def abort(options: SinkOptions, messages: Sequence[object]) -> None:
     """Abort what the tasks of a failed batch have prepared. Never fails."""
+    reports = (message for message in messages if isinstance(message, InTransaction))
+    prepared = [report.prepared for report in reports if report.prepared is not None]
+    router = _router(options, prepared)
+    for transaction in prepared:
+        _abort(router, transaction)
+
+
+def _router(options: SinkOptions, prepared: Collection[Prepared]) -> Router:
+    """For the ends of these transactions."""
     assert options.exactly_once is not None
-    for message in messages:
-        if isinstance(message, InTransaction) and message.prepared is not None:
-            _abort(router_of(options.exactly_once, options.security), message.prepared)
+    router = router_of(options.exactly_once, options.security)
+    renew_connections(router, prepared)
+    return router
 
 
 def _abort(router: Router, transaction: Prepared) -> None:
