@@ -145,6 +145,16 @@ def test_partitions(pages: Pages, member: GroupMember, unique: str) -> None:
     assert live[""]["lag"] == "7"
 
 
+def test_partitions_that_nobody_reads(server: KohortServer, pages: Pages, unique: str) -> None:
+    pages.cluster.create_topic(unique)
+    GroupMember(pages.bootstrap, unique, {unique: (0,)}).leave()
+    server.produce(unique, "a record", partition=0)
+    pages.cluster.commit(unique, {(unique, 0): 0})
+    said = pages.get("/group", id=unique).text
+    assert f"nobody has {unique}[0] since" in said
+    assert "by-hand on 127.0.0.1 left" in said
+
+
 def test_members(pages: Pages, member: GroupMember, unique: str) -> None:
     [row] = pages.get("/group", id=unique, tab="members").body()
     assert row == [f"by-hand {member.member_id}", "127.0.0.1", "–", "2", f"{unique}[0-1]"]

@@ -4,6 +4,7 @@ app          list and describe; registers the other commands
 explain      the timeline of a group's rebalances
 timeline     one story, and the running rebalance, as lines
 standings    over all stories: the worst offenders, who owns what since when
+last_owners  partitions that nobody has: their last owners, and what became of them
 watch/       lag, rates and rebalances, live
 doctor/      what is wrong with groups, for people and monitors
 wording      durations, partitions, names of members

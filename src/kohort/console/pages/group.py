@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kohort.cli.groups.explain import OFTEN, WORTH_NAMING_MS
+from kohort.cli.groups.last_owners import LOOKED_AT, MOST_LINES, LastOwner, last_owners
 from kohort.cli.groups.standings import Offender, offenders
 from kohort.cli.groups.timeline import REBALANCING, headline, status_lines, story_lines
 from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain, utc
@@ -171,16 +172,26 @@ async def partitions_tab(
     )
     names = Names(map(as_document, now.group.members))
     time_lag = age(worst_ms(rows), told=True) if any(row.told for row in rows) else None
+    last = await last_owners_now(console, now, rows)
     course = console.render("course.html", course=wide(console.refresher.trends.of(now.group.group_id)))
     return {
         "facts": facts(now, listed, sum(lags) if lags else None, time_lag),
-        "regions": {"course": course},
+        "regions": {"course": course, "unread": console.render("unread.html", unread=[one.words for one in last])},
         "page": page,
         "order": order,
         "cells": {partition_key(row): partition_cells(row, names, console.refresher.times) for row in page.rows},
         "partition_key": partition_key,
         "without_offset": sum(row.committed is None and bool(row.end) for row in rows),
     }
+
+
+async def last_owners_now(console: Console, now: GroupNow, rows: Sequence[PartitionRow]) -> list[LastOwner]:
+    """Of partitions with lag that nobody has."""
+    places = [(row.topic, row.partition) for row in rows if row.lag and row.owner is None and not row.reader]
+    if not places or now.no_journal:
+        return []
+    stories = (await state_of(console, now.group.group_id, LOOKED_AT)).stories
+    return last_owners(stories, places, Names([*people_of(stories), *map(as_document, now.group.members)]))[:MOST_LINES]
 
 
 def worst_ms(rows: Sequence[PartitionRow]) -> int | None:
