@@ -137,7 +137,7 @@ def test_partitions(pages: Pages, member: GroupMember, unique: str) -> None:
         [f"{unique} 0", "5", "some", "0", "5", "by-hand on 127.0.0.1"],
         [f"{unique} 1", "2", "some", "1", "3", "by-hand on 127.0.0.1"],
     ]
-    head = rf"State Stable Lag 7 Time lag ({TIME_LAG}) Members 1 Protocol classic · range Generation 1 Coordinator node"
+    head = rf"State Stable Lag 7 Time lag ({TIME_LAG}) Written [–\d/s.]+ Committed [–\d/s.]+ Members 1 Protocol"
     assert re.search(head, page.text)
     assert [row[0] for row in pages.get("/group", id=unique, sort="lag").body()] == [f"{unique} 1", f"{unique} 0"]
     live = pages.live("group", id=unique)["rows"]
