@@ -329,6 +329,21 @@ def test_a_console_that_only_reads(server: KohortServer, group: str) -> None:
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
+def test_remove_a_member(pages: Pages, group: str, lines: pytest.LogCaptureFixture) -> None:
+    member = GroupMember(pages.bootstrap, group, {group: (0, 1)})
+    [link] = [link for link in pages.get("/group", id=group, tab="members").links if "remove-member" in link]
+    plan = pages.send(link, member=member.member_id, reason="it hangs")
+    assert plan.body() == [[member.member_id, "–", "/127.0.0.1", "by-hand", "2"]]
+    assert "A process that still runs joins again" in plan.text
+    waiting = pages.address.removeprefix(ORIGIN)
+    assert f"Removed by-hand on 127.0.0.1 from group {group}; it had {group}[0-1]." in confirm(pages).text
+    assert not pages.cluster.describe_groups([group])[group].members
+    assert f'event="member removed" group={group} member={member.member_id} why="it hangs"' in lines.messages[-1]
+    assert pages.get(waiting, status=404)
+    refused = pages.send(link, status=400, member="by-hand")
+    assert f"Group {group} has no members; nobody was removed." in refused.text
+
+
 @pytest.mark.parametrize("change", ["delete-group", "delete-offsets"])
 def test_a_deletion_of_other_offsets_than_were_shown(pages: Pages, group: str, change: str) -> None:
     fields = {"topics": group} if change == "delete-offsets" else {}

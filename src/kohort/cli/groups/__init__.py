@@ -13,6 +13,7 @@ reset        reset-offsets
 restore      restore: offsets that were reset, deleted or have expired
 undo         the command that undoes a change
 delete       delete, delete-offsets
+remove_member  remove-member
 transfer     export, import
 lookup       groups that are about to be changed: do they exist, may they be changed
 offset_plan  what would happen to a group's offsets: table, preview, how to undo it

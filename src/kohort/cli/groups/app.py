@@ -21,6 +21,7 @@ from kohort.cli.groups.doctor.app import EPILOG, doctor
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.last_owners import last_owners_of, lines_of
 from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching
+from kohort.cli.groups.remove_member import remove_member
 from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.restore import restore
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
@@ -465,6 +466,7 @@ app.command("reset-offsets")(reset_offsets)
 app.command("restore")(restore)
 app.command("delete")(delete)
 app.command("delete-offsets")(delete_offsets)
+app.command("remove-member")(remove_member)
 app.command("export")(export)
 app.command("import")(import_offsets)
 app.command("configs")(configs)
