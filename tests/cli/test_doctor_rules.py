@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kohort.cli.groups.wording import wrapped
 from kohort.cli.stable_offsets import StableEnd
 from kohort.client.admin.commit_metadata import GroupReader
 from kohort.client.admin.groups import Committed
+from kohort.client.admin.lag import PartitionLag
 from kohort.client.admin.survey import SurveyedGroup
 from kohort.spark.history.limits import DAY, MINUTE
 
@@ -173,6 +175,25 @@ def test_a_group_that_is_behind() -> None:
     assert catching_up.severity is Severity.INFO
     assert "so it catches up in 8 min 3 s if this goes on" in catching_up.text
     assert found(case(before, after, ends_before, minutes=2)) == []
+
+
+def test_a_lag_that_grows_is_told_before_the_records_are_old() -> None:
+    before, after = (surveyed("billing", {0: offset, 1: 10, 2: 10, 3: 10}, *WORKERS) for offset in (10, 34))
+    ends_before = {0: 100, 1: 10, 2: 10, 3: 10}
+    grows = the(case(before, after, {**ends_before, 0: 140}, ends_before=ends_before, minutes=2, seconds=2.0))
+    assert of(grows) == ("warning", "behind")
+    assert "106 records wait, the oldest for more than 1 min by its timestamp; 20 records/s come and 12" in grows.text
+    ends, ages = {**ends_before, 0: 110}, {(TOPIC, 0): 40_000}
+    assert found(case(before, after, ends, ends_before=ends_before, ages_ms=ages)) == [], "it catches up"
+    warned = [
+        replace(one, lags={place: PartitionLag(offset, 110, burrow="WARN") for place, offset in one.committed.items()})
+        for one in (before, after)
+    ]
+    grew = the(case(*warned, ends, ends_before=ends_before, ages_ms=ages))
+    assert of(grew) == ("warning", "behind")
+    assert "the oldest for 40.0 s" in grew.text
+    assert grew.text.endswith("and the lag did not fall at any of the last commits")
+    assert found(case(*warned, ends, ends_before=ends_before, ages_ms={(TOPIC, 0): 20_000})) == []
 
 
 def test_offsets_that_go_back() -> None:

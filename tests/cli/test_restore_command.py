@@ -178,6 +178,11 @@ def test_the_first_change_counts() -> None:
             True,
             "spark on 10.0.0.1 set 7 committed offsets without being a member, and committed again and again",
         ),
+        (
+            {"what": "offsets deleted", "client_id": "tool", "host": "/10.0.0.1", "principal": "User:alice"},
+            False,
+            "tool on 10.0.0.1 (user alice) deleted 7 committed offsets",
+        ),
     ],
 )
 def test_words(cause: dict[str, str], goes_on: bool, expected: str) -> None:

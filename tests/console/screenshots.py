@@ -39,6 +39,7 @@ SCREENS = {
     "group-settings": "/group?id=payments&tab=settings",
     "rebalance": "/rebalance?group=billing&number=4",
     "rebalance-consumer": "/rebalance?group=payments&number=3",
+    "doctor": "/doctor?level=info",
     "topics": "/topics",
     "topic": "/topic?name=orders",
     "messages": "/messages?topic=invoices&partition=1",
@@ -186,7 +187,7 @@ def main(directory: Path, docs: bool) -> None:
         for name, path, width, height, scheme in pictures(docs):
             browser.screen(width, height, scheme)
             browser.open(console.url + path.format(member=member))
-            browser.wait("document.querySelector('[data-region=what-if] [role=status]') === null")
+            browser.wait("document.querySelector('[data-region] [role=status]') === null")
             browser.picture(directory / f"{name}.png")
         browser.close()
 

@@ -40,6 +40,7 @@ SCREENS = {
     "reset-wrong": Screen(RESET, ({"to": "time", "time": "tomorrow"},)),
     "reset-plan": Screen(RESET, ({"to": "earliest", "preview": "1"},)),
     "restore-form": Screen("/change/restore-offsets?group=payments"),
+    "remove-member": Screen("/change/remove-member?group=payments"),
     "delete-plan": Screen("/change/delete-group?group=payments", ({},)),
     "delete-wrong": Screen("/change/delete-group?group=payments", ({}, {"typed": "another"})),
     "create-topic": Screen("/change/create-topic"),

@@ -52,7 +52,18 @@ def paths() -> list[str]:
     ]
     one = f"/rebalance?{urlencode({'group': GROUP, 'number': 2})}"
     access = [f"/access?tab={tab}" for tab in ("users", "acls", "quotas")]
-    return ["/", *tabs, one, "/topics", "/topic?name=orders", "/messages?topic=orders", "/nodes", *access, "/nothing"]
+    return [
+        "/",
+        *tabs,
+        one,
+        "/doctor",
+        "/topics",
+        "/topic?name=orders",
+        "/messages?topic=orders",
+        "/nodes",
+        *access,
+        "/nothing",
+    ]
 
 
 @pytest.mark.parametrize("width", [360, 1400])

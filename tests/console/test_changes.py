@@ -10,9 +10,11 @@ import pytest
 from console_pages import ORIGIN, Page, Pages
 from group_member import GroupMember
 
+from kohort.client.admin.configs import ConfigEntry, ConfigSource
 from kohort.client.metadata import TopicPartition
 from kohort.console.access import Access
 from kohort.console.changes.plan import KEPT_S, MOST, Shelf
+from kohort.console.changes.topics import may_delete
 from kohort.testing import KohortServer
 
 
@@ -222,7 +224,9 @@ def test_create_change_and_delete_a_topic(pages: Pages, unique: str, lines: pyte
     assert plan.body() == [["retention.ms", "3600000 → 7200000"]]
     assert f"Changed retention.ms of topic {unique}: 3600000 → 7200000." in confirm(pages).text
     pages.send(form, setting="retention.ms", how="default", value="ignored")
-    assert "7200000 → the default" in confirm(pages).text
+    plan = pages.send(pages.address.removeprefix(ORIGIN), status=400)
+    assert f"Type {unique} to confirm." in plan.text, "records may be deleted"
+    assert "7200000 → the default" in confirm(pages, typed=unique).text
     plan = pages.send(f"/change/add-partitions?topic={unique}", count="3")
     assert "partitions cannot be removed" in plan.text
     assert f"Topic {unique}: 2 partitions → 3." in confirm(pages).text
@@ -233,6 +237,27 @@ def test_create_change_and_delete_a_topic(pages: Pages, unique: str, lines: pyte
     assert [line.partition('event="')[2].partition('"')[0] for line in lines.messages] == [
         "topic created", "topic configs changed", "topic configs changed", "partitions added", "topic deleted"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new", "deletes"),
+    [
+        ("retention.ms", "1000", "999", True),
+        ("retention.ms", "1000", "2000", False),
+        ("retention.ms", "1000", "-1", False),
+        ("retention.ms", "1000", None, True),
+        ("retention.bytes", "-1", "1000", True),
+        ("retention.bytes", "-1", "-1", False),
+        ("delete.retention.ms", "1000", "10", True),
+        ("local.retention.ms", "-1", "-2", True),
+        ("cleanup.policy", "delete", "compact", True),
+        ("cleanup.policy", "delete", "delete", False),
+        ("segment.bytes", "1000000", "10000", False),
+    ],
+)
+def test_settings_that_may_delete_records(key: str, old: str, new: str | None, deletes: bool) -> None:
+    entry = ConfigEntry(key, old, ConfigSource.DYNAMIC_TOPIC_CONFIG, read_only=False, sensitive=False)
+    assert may_delete(key, entry, new) == deletes
 
 
 @pytest.mark.parametrize(
@@ -302,6 +327,21 @@ def test_a_console_that_only_reads(server: KohortServer, group: str) -> None:
             f"/change/reset-offsets?group={group}", data={"to": "latest"}, headers={"origin": ORIGIN}
         )
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_remove_a_member(pages: Pages, group: str, lines: pytest.LogCaptureFixture) -> None:
+    member = GroupMember(pages.bootstrap, group, {group: (0, 1)})
+    [link] = [link for link in pages.get("/group", id=group, tab="members").links if "remove-member" in link]
+    plan = pages.send(link, member=member.member_id, reason="it hangs")
+    assert plan.body() == [[member.member_id, "–", "/127.0.0.1", "by-hand", "2"]]
+    assert "A process that still runs joins again" in plan.text
+    waiting = pages.address.removeprefix(ORIGIN)
+    assert f"Removed by-hand on 127.0.0.1 from group {group}; it had {group}[0-1]." in confirm(pages).text
+    assert not pages.cluster.describe_groups([group])[group].members
+    assert f'event="member removed" group={group} member={member.member_id} why="it hangs"' in lines.messages[-1]
+    assert pages.get(waiting, status=404)
+    refused = pages.send(link, status=400, member="by-hand")
+    assert f"Group {group} has no members; nobody was removed." in refused.text
 
 
 @pytest.mark.parametrize("change", ["delete-group", "delete-offsets"])

@@ -367,6 +367,8 @@ def test_acls_decide(login: Login, lines: pytest.LogCaptureFixture) -> None:
     login.send("/change/delete-group?group=bobs")
     assert "Deleted group bobs." in login.send(login.address.removeprefix(ORIGIN), typed="bobs").text
     assert "by_user=alice" in lines.messages[-1]
+    told = login.get("/group", id="bobs", tab="rebalances").text
+    assert "on 127.0.0.1 (user alice) deleted 1 committed offset" in told, "the cluster's journal names the user"
 
 
 def test_a_user_who_is_deleted_is_logged_out(server: KohortServer, login: Login) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -29,11 +30,12 @@ from kohort.console.live import Live, Streams, difference
 from kohort.console.paging import Order, ordered, page_of, wanted_order, wanted_page
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.batches import batches_of, in_batches, read_batch, weight_of, with_lags
+from kohort.console.reading.rates import Rate, Rates
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.reading.trends import MOST_POINTS as MOST_TREND_POINTS
 from kohort.console.reading.trends import Point, Trends
 from kohort.console.sessions import Session
-from kohort.console.words import age
+from kohort.console.words import age, rate
 
 # -- paging
 
@@ -447,6 +449,7 @@ def test_the_lag_of_a_group() -> None:
     committed = {place: Committed(offset) for place, offset in offsets.items()}
     known = with_lags(row, committed, {("t", 0): 8, ("t", 1): 4})
     assert (known.partitions, known.lags, known.lag) == (4, {"t": 3, "gone": None}, 3)
+    assert (known.counted, known.committed, known.end) == (2, 14, 12)
     assert with_lags(row, {}, {}).lag is None
 
 
@@ -512,6 +515,34 @@ def test_a_course_has_few_points_and_forgets_groups() -> None:
     trends.note(20_001_000, {"other": row_with(7), "g": row_with(None)})
     assert trends.of("other") == ((20_001_000, 7),)
     assert trends.number == 10_002
+
+
+def test_rates_are_means_of_half_a_minute() -> None:
+    rates = Rates()
+
+    def note(at_s: float, committed: int, end: int, counted: int = 1) -> None:
+        row = replace(row_with(0), counted=counted, committed=committed, end=end)
+        rates.note(round(at_s * 1000), {"g": row})
+
+    note(0, 0, 100)
+    assert rates.of("g") is None
+    note(2, 20, 160)
+    assert rates.of("g") == Rate(30.0, 10.0)
+    for second in range(4, 101, 2):
+        note(second, 20, 160 + 10 * (second - 2))
+    assert rates.of("g") == Rate(10.0, 0.0), "what was before is forgotten"
+    note(102, 500, 2_000, counted=2)
+    assert rates.of("g") is None, "another partition was committed"
+    for second in range(104, 125, 2):
+        note(second, 600, 1_000, counted=2)
+    note(125, 400, 1_030, counted=2)
+    known = rates.of("g")
+    assert known is not None
+    assert known.written > 1
+    assert known.committed == 0, "a reset is no reading"
+    rates.note(200_000, {})
+    assert rates.of("g") is None
+    assert [rate(number) for number in (None, 0.0, 3.77, 9.97, 1234.5)] == ["–", "0/s", "3.8/s", "10/s", "1,234/s"]
 
 
 def test_a_course_as_a_line() -> None:

@@ -137,12 +137,22 @@ def test_partitions(pages: Pages, member: GroupMember, unique: str) -> None:
         [f"{unique} 0", "5", "some", "0", "5", "by-hand on 127.0.0.1"],
         [f"{unique} 1", "2", "some", "1", "3", "by-hand on 127.0.0.1"],
     ]
-    head = rf"State Stable Lag 7 Time lag ({TIME_LAG}) Members 1 Protocol classic · range Generation 1 Coordinator node"
+    head = rf"State Stable Lag 7 Time lag ({TIME_LAG}) Written [–\d/s.]+ Committed [–\d/s.]+ Members 1 Protocol"
     assert re.search(head, page.text)
     assert [row[0] for row in pages.get("/group", id=unique, sort="lag").body()] == [f"{unique} 1", f"{unique} 0"]
     live = pages.live("group", id=unique)["rows"]
     assert live[f"{unique}/0"]["lag"] == "5"
     assert live[""]["lag"] == "7"
+
+
+def test_partitions_that_nobody_reads(server: KohortServer, pages: Pages, unique: str) -> None:
+    pages.cluster.create_topic(unique)
+    GroupMember(pages.bootstrap, unique, {unique: (0,)}).leave()
+    server.produce(unique, "a record", partition=0)
+    pages.cluster.commit(unique, {(unique, 0): 0})
+    said = pages.get("/group", id=unique).text
+    assert f"nobody has {unique}[0] since" in said
+    assert "by-hand on 127.0.0.1 left" in said
 
 
 def test_members(pages: Pages, member: GroupMember, unique: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import java_libraries
 import pytest
 from command_runner import Run, runner
+from confluent_kafka import Consumer
 from group import until
 from group_member import GroupMember
 from kafka_peer import EVERYWHERE
@@ -103,6 +104,43 @@ def test_delete_and_delete_offsets(kohort: Run, cluster: Cluster, servers: str, 
     cluster.commit(name, {(name, 0): 1})
     assert kohort("groups", "delete", name, "--yes").startswith(f"deleted group {name}\n")
     assert kohort("groups", "delete", name, "--yes", code=1).startswith(f"kohort: group {name} does not exist")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_remove_a_member(kohort: Run, cluster: Cluster, servers: str, name: str, protocol: str) -> None:
+    settings = {"bootstrap.servers": servers, "group.id": name, "group.protocol": protocol}
+    consumers = [
+        Consumer({**settings, "client.id": "dynamic"}),
+        Consumer({**settings, "client.id": "static", "group.instance.id": "worker-1"}),
+    ]
+
+    def members() -> list[str]:
+        return sorted(member.client_id for member in cluster.describe_groups([name])[name].members)
+
+    for consumer in consumers:
+        consumer.subscribe([name])
+
+    def joined() -> bool:
+        for consumer in consumers:
+            consumer.poll(0.05)
+        group = cluster.describe_groups([name])[name]
+        return group.state == "Stable" and members() == ["dynamic", "static"]
+
+    command = ("groups", "remove-member", name)
+    try:
+        until(joined, "both members")
+        assert "did you mean dynamic?" in kohort(*command, "dinamic", code=1)
+        assert "nobody was removed: this is a dry run" in kohort(*command, "dynamic")
+        assert members() == ["dynamic", "static"]
+        assert "removed dynamic on " in kohort(*command, "dynamic", "--execute", "--yes", "--reason", "a test")
+        assert members() == ["static"]
+        done = kohort(*command, "--instance-id", "worker-1", "--execute", "--yes", "-o", "json")
+        assert [(row["group_instance_id"], row["removed"]) for row in done["members"]] == [("worker-1", True)]
+        assert members() == []
+        assert "has no members; nobody was removed" in kohort(*command, "--all", code=1)
+    finally:
+        for consumer in consumers:
+            consumer.close()
 
 
 def test_export_and_import(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) -> None:

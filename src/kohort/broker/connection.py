@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kohort.broker.authorization import Principal
+from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.request import RequestContext
 from kohort.broker.security.authorizer import Rights
 from kohort.broker.turn import ConnectionId, LateRequest, Millis, Opened
@@ -76,7 +76,7 @@ class Connection:
         """The version of the authorizer's rules at which its cached answers were allowed."""
         self.software = opened.software
         """Name and version, from ApiVersions."""
-        self.client = Client("", self.host, *opened.software)
+        self.client = self._client("")
         self.backlog: deque[bytes] = deque()
         """Requests that wait. Change it by `push`, `pop` and `keep`."""
         self.waiting_bytes = 0
@@ -107,11 +107,15 @@ class Connection:
         self.spent_ns = 0
         """The time of its requests that no quota has counted yet."""
 
+    def _client(self, client_id: str) -> Client:
+        principal = "" if self.principal == ANONYMOUS else str(self.principal)
+        return Client(client_id, self.host, *self.software, principal=principal)
+
     def context(self, request_id: RequestId, header: RequestHeaderView, size: int, now: Millis) -> RequestContext:
         """The context of a request of `size` bytes."""
         client_id = header.client_id or ""
         if self.client.client_id != client_id:
-            self.client = Client(client_id, self.host, *self.software)
+            self.client = self._client(client_id)
         return RequestContext(
             request_id,
             self.id,
@@ -133,7 +137,7 @@ class Connection:
     def note_software(self, request: ApiVersionsRequest, response: ApiVersionsResponse) -> None:
         if response.error_code == 0 and request.client_software_name:
             self.software = (request.client_software_name, request.client_software_version)
-            self.client = Client(self.client.client_id, self.host, *self.software)
+            self.client = self._client(self.client.client_id)
 
     def push(self, frame: bytes) -> None:
         """A request that has just arrived."""

@@ -28,7 +28,7 @@ from kohort.client.admin import (
 from kohort.client.admin.acls import AclBinding, AclFilter
 from kohort.client.admin.configs import ConfigEntry, ResourceType
 from kohort.client.admin.explanations import GroupExplanation
-from kohort.client.admin.groups import Committed, Committer, GroupDescription, ListedGroup
+from kohort.client.admin.groups import Committed, Committer, GroupDescription, ListedGroup, Member
 from kohort.client.admin.lag import GroupLag
 from kohort.client.admin.open_transactions import ActiveProducer, OpenTransaction
 from kohort.client.admin.quotas import ClientQuotas
@@ -324,6 +324,11 @@ class Cluster:
         """Delete a group and its offsets. Raises ServerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         groups.delete_group(self._router, group_id)
 
+    def remove_members(self, group_id: str, members: Sequence[Member], reason: str = "") -> dict[Member, ErrorCode]:
+        """Remove members. Returns the refused ones, and why. Raises ServerError, UnsupportedVersion (Kafka < 2.4)."""
+        refused = groups.remove_members(self._router, group_id, members, reason)
+        return {member: error_code(code) for member, code in refused.items()}
+
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Delete a group's committed offsets. Returns the refused partitions, and why.
 
@@ -337,14 +342,12 @@ class Cluster:
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Committed]:
-        """A group's committed offsets: all, or those of `partitions`. Leaves out partitions without a committed
-        offset."""
+        """A group's committed offsets: all, or those of `partitions`; not of partitions without one."""
         return groups.committed(self._router, group_id, partitions)
 
     def group_lags(self, group_ids: Iterable[str], also: Iterable[TopicPartition] = ()) -> dict[str, GroupLag]:
-        """How far groups are behind in each partition with a committed offset, and where the logs of partitions end in
-        which nothing need be committed (`also`). kohort tells it in time too, all partitions of a group at one instant.
-        """
+        """How far groups are behind in each partition with a committed offset, and the ends of the logs of others
+        (`also`). kohort tells it in time too, all partitions of a group at one instant."""
         return lag.group_lags(self._router, group_ids, also)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:

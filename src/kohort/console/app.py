@@ -24,7 +24,7 @@ from kohort.console.forms import new_token
 from kohort.console.guard import Guard
 from kohort.console.live import Streams
 from kohort.console.login import Entrance
-from kohort.console.pages import group, groups, messages, nodes, rebalance, topics, users
+from kohort.console.pages import doctor, group, groups, messages, nodes, rebalance, topics, users
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.refresher import Refresher
 from kohort.console.shared import HERE, Console, console_of, environment
@@ -33,7 +33,7 @@ from kohort.console.what_if.answers import WhatIfs
 STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 SWEEP_S = 60.0
 FOREVER = "public, max-age=31536000, immutable"
-PAGES = (groups, group, rebalance, topics, messages, nodes, users)
+PAGES = (groups, doctor, group, rebalance, topics, messages, nodes, users)
 
 
 def create_app(

@@ -19,6 +19,7 @@ from kohort.cli.groups.wording import duration, instant, plain
 from kohort.console.changes.plan import Plans
 from kohort.console.live import Cell, Streams
 from kohort.console.reading.answers import Answers
+from kohort.console.reading.examining import Examinations
 from kohort.console.reading.refresher import Refresher
 from kohort.console.reading.snapshot import Snapshot
 from kohort.console.what_if.answers import WhatIfs
@@ -47,8 +48,12 @@ class Console:
     """Who has logged in; empty without a login."""
     token: str = field(default="", repr=False)
     """That the forms of this user have."""
+    examinations: Examinations = field(init=False)
     plans: Plans | None = None
     """Changes that were previewed; None if the console only reads."""
+
+    def __post_init__(self) -> None:
+        self.examinations = Examinations(self.answers)
 
     def close(self) -> None:
         self.refresher.stop()

@@ -51,6 +51,13 @@ def count(number: int | None) -> str:
     return NOTHING if number is None else f"{number:,}"
 
 
+def rate(per_second: float | None) -> str:
+    """`114/s`, `3.8/s`; a dash if it is unknown."""
+    if per_second is None:
+        return NOTHING
+    return f"{per_second:,.0f}/s" if per_second >= 9.95 else f"{per_second:.1f}/s" if per_second else "0/s"
+
+
 def age(age_ms: int | None, *, told: bool) -> str:
     """A lag in time: `12 s`, `3 min 20 s`. An estimate is marked: `≈ 12 s`; `0 s` is none, as there is no lag."""
     if age_ms is None:

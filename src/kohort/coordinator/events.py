@@ -32,6 +32,8 @@ class Client(msgspec.Struct, frozen=True, gc=False):
     software_name: str = ""
     """From ApiVersions v3+; "" if unknown."""
     software_version: str = ""
+    principal: str = ""
+    """As Kafka prints it: "User:alice"; "" if the client has not authenticated."""
 
 
 class GroupRequested(msgspec.Struct, frozen=True, gc=False):
@@ -284,6 +286,8 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     instance_id: str | None = None
     client_id: str = ""
     host: str = ""
+    principal: str = ""
+    """offsets deleted, offsets changed: of the client, if it has authenticated."""
     waited_ms: Millis = -1
     """session expired: how long the member was silent. member removed for being late: how long the others waited.
     rebalance started, generation began, group is stable, group is empty: how long the phase before took.

@@ -62,6 +62,21 @@ def test_an_empty_log_has_a_report(run: Any, tmp_path: Path) -> None:
     assert rows(tmp_path, "commits") == rows(tmp_path, "groups") == []
 
 
+def test_a_directory_keeps_to_its_cluster(run: Any, tmp_path: Path) -> None:
+    with KohortServer() as first, KohortServer() as other:
+        assert run("-b", first.bootstrap_servers, "--to", tmp_path).exit_code == 0
+        before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+        refused: Result = run("-b", other.bootstrap_servers, "--to", tmp_path)
+        assert run("-b", first.bootstrap_servers, "--to", tmp_path).exit_code == 0
+        with Cluster(first.bootstrap_servers) as cluster:
+            kept = cluster.cluster_id()
+    assert refused.exit_code == 1
+    assert f"has the history of cluster {kept}" in refused.stderr
+    assert before.keys() == {file for file in tmp_path.rglob("*") if file.is_file()}
+    [note] = [content for file, content in before.items() if file.name == "cluster.json"]
+    assert json.loads(note) == {"cluster_id": kept}
+
+
 def test_wrong_engines_are_refused(run: Any, tmp_path: Path) -> None:
     refused: Result = run("--to", tmp_path, "--engine", "lokal")
     assert refused.exit_code == 2

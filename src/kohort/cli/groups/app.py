@@ -19,7 +19,9 @@ from kohort.cli.groups.assign import assign
 from kohort.cli.groups.delete import delete, delete_offsets
 from kohort.cli.groups.doctor.app import EPILOG, doctor
 from kohort.cli.groups.explain import explain, rebalance_lines
+from kohort.cli.groups.last_owners import last_owners_of, lines_of
 from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching
+from kohort.cli.groups.remove_member import remove_member
 from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.restore import restore
 from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
@@ -182,6 +184,7 @@ def describe(
                 missing.append(f"group {group_id} does not exist{_past_hint(cluster, group_id)}")
                 continue
             rows, lag = _lags(cluster, group) if shows_offsets else NO_LAGS
+            last = last_owners_of(cluster, group, [(row.topic, row.partition) for row in rows if _is_unread(row)])
             subject = _subject(cluster, group)
             if printed:
                 typer.echo("")
@@ -189,6 +192,7 @@ def describe(
             if output != Format.TABLE:
                 document = _document(group, cluster.nodes())
                 document |= _lag_document(rows, lag) if shows_offsets else {}
+                document |= {"last_owners": [one.document for one in last]} if shows_offsets else {}
                 document["rebalance"] = _rebalance_status(cluster, group)
                 document["about"] = subject.document if subject is not None else None
                 document["configs"] = own.get(group_id, {})
@@ -200,6 +204,7 @@ def describe(
                 _print_state(group, cluster.nodes())
             else:
                 _print_offsets(group, rows, has_lag=subject is None, has_time=lag.as_of_ms is not None)
+                show(lines_of(last, f"{group_id}: "))
             if output == Format.TABLE:
                 _print_subject(subject, items=shows_offsets)
                 show(map(Line, settings_lines(own.get(group_id, {}))))
@@ -289,6 +294,10 @@ def _lags(cluster: Cluster, group: GroupDescription) -> Lags:
         for place, one in found.items()
     ]
     return rows, lag
+
+
+def _is_unread(row: PartitionLag) -> bool:
+    return row.member is None and row.holder is None and bool(row.lag)
 
 
 def _total(lags: list[PartitionLag]) -> int:
@@ -457,6 +466,7 @@ app.command("reset-offsets")(reset_offsets)
 app.command("restore")(restore)
 app.command("delete")(delete)
 app.command("delete-offsets")(delete_offsets)
+app.command("remove-member")(remove_member)
 app.command("export")(export)
 app.command("import")(import_offsets)
 app.command("configs")(configs)

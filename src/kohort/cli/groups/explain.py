@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, connected, fail
+from kohort.cli.groups.last_owners import last_owners, lines_of
 from kohort.cli.groups.standings import Owned, offenders, owned_since
 from kohort.cli.groups.subjects import Subject, subject_of
 from kohort.cli.groups.timeline import status_lines, story_lines
@@ -100,6 +101,8 @@ def _print(explanation: GroupExplanation, asked: int) -> None:
         lines += [Line(""), *rebalance]
     if owners := _owners(explanation, names):
         lines += [Line(""), *owners]
+    if not explanation.group.members and (last := last_owners(explanation.stories, None, names)):
+        lines += [Line(""), *lines_of(last)]
     show(lines)
     _print_offenders(explanation.stories)
 

@@ -152,7 +152,13 @@ class Names:
 
     def with_host(self, document: Document) -> str:
         host = str(document.get("host", "")).removeprefix("/")
-        return f"{self.of(document)} on {host}" if host else self.of(document)
+        return f"{self.of(document)} on {host}{user_of(document)}" if host else self.of(document)
+
+
+def user_of(document: Document) -> str:
+    """` (user alice)`; empty if the client has not authenticated. Journals name the users of changes."""
+    kind, colon, name = str(document.get("principal", "")).partition(":")
+    return f" ({kind.lower()} {name})" if colon else ""
 
 
 def client_of(document: Document) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kohort.client.errors import check, error_code, server_error
+from kohort.client.errors import UnsupportedVersion, check, error_code, server_error
 from kohort.client.metadata import TopicPartition
 from kohort.client.wire.blocking_connection import Connection
 from kohort.client.wire.routing import Router
@@ -56,6 +56,13 @@ NO_GENERATION = -1
 LEAVES, LEAVES_FOR_A_WHILE = -1, -2
 """Member epochs in KIP-848's heartbeats that leave the group."""
 MEMBER_PROTOCOLS = {0: "classic", 1: "consumer"}
+
+
+class Member(NamedTuple):
+    """A member to remove: by its instance id, if it has one, whatever process has it; else by its member id."""
+
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 class Committed(NamedTuple):
@@ -270,6 +277,31 @@ def delete_group(router: Router, group_id: str) -> None:
             check(row.error_code, f"cannot delete group {group_id}")
 
     router.at_coordinator(group_id, ask)
+
+
+REMOVED = "member was removed by an admin"
+"""The reason that Kafka's own admin client gives to the coordinator."""
+SINGLE_MEMBERS = 3
+"""The first version of LeaveGroup with members by instance id (KIP-345, Kafka 2.4)."""
+
+
+def remove_members(router: Router, group_id: str, members: Sequence[Member], reason: str) -> dict[Member, int]:
+    """The refused members with their error codes."""
+    why = f"{REMOVED}: {reason}" if reason else REMOVED
+    identities = tuple(
+        MemberIdentity(member_id=one.member_id, group_instance_id=one.instance_id, reason=why) for one in members
+    )
+
+    def ask(connection: Connection) -> dict[Member, int]:
+        if connection.version_of(LeaveGroupRequest) < SINGLE_MEMBERS:
+            raise UnsupportedVersion(f"the broker at {connection.address} cannot remove members by an operator")
+        request = LeaveGroupRequest(group_id=group_id, members=identities)
+        answer = connection.request(request, LeaveGroupResponse)
+        check(answer.error_code, f"cannot remove members of group {group_id}")
+        rows = zip(members, answer.members, strict=True)
+        return {member: row.error_code for member, row in rows if row.error_code}
+
+    return router.at_coordinator(group_id, ask)
 
 
 def delete_offsets(router: Router, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -31,6 +31,7 @@ CHANGES = {
     "reset-offsets": Change("Reset offsets", "group", offsets.plan_of_reset),
     "restore-offsets": Change("Restore offsets", "group", offsets.plan_of_restore, offsets.undoable),
     "delete-offsets": Change("Delete offsets", "group", offsets.plan_of_deletion),
+    "remove-member": Change("Remove a member", "group", groups.plan_of_removal),
     "delete-group": Change("Delete group", "group", groups.plan_of_deletion),
     "create-topic": Change("Create a topic", "", topics.plan_of_creation),
     "topic-settings": Change("Change a setting", "topic", topics.plan_of_settings, topics.settings),

@@ -54,7 +54,7 @@ class Plan:
     rows: Sequence[Sequence[Cell]] = ()
     notes: Sequence[str] = ()
     typed: str = ""
-    """A name that must be typed, because what is deleted does not come back; empty if none must be."""
+    """A name that must be typed, because something may be deleted that does not come back; empty if none must be."""
     details: Mapping[str, str] = field(default_factory=dict)
     """For the log."""
 

@@ -53,7 +53,7 @@ async def form(request: Request) -> Response:
     console = console_of(request)
     plans_of(console)
     name, change, subject = change_of(request)
-    given = {key: value for key, value in request.query_params.items() if key in ("before", "topics")}
+    given = {key: value for key, value in request.query_params.items() if key in ("before", "topics", "member")}
     return await _form(request, console, (name, change, subject), given)
 
 

@@ -93,6 +93,24 @@ def settings(cluster: Cluster, topic: str) -> Mapping[str, Any]:
     return {"settings": rows, "changeable": [one.name for one in entries if not one.read_only]}
 
 
+DELETING = ("retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes", "delete.retention.ms")
+"""Limits above which records are deleted; a smaller one deletes more of them. -1 is no limit."""
+POLICIES = ("cleanup.policy", "remote.storage.enable", "remote.log.delete.on.disable")
+"""Settings that say how and where records are deleted."""
+
+
+def may_delete(key: str, old: ConfigEntry | None, value: str | None) -> bool:
+    """True if the log may lose records by a change of this setting; None is the default, which may be anything."""
+    before = old.value if old is not None else None
+    if key not in (*DELETING, *POLICIES) or before == value:
+        return False
+    if value is None:
+        return old is None or old.source == ON_TOPIC
+    if key in POLICIES or before is None or not value.removeprefix("-").isdecimal():
+        return True
+    return int(value) != -1 and not 0 <= int(before) <= int(value)
+
+
 def plan_of_settings(cluster: Cluster, topic: str, form: Form) -> Plan:
     key = filled(form, "setting", "Choose a setting.")
     value = None if form.get("how") == "default" else form.get("value", "").strip()
@@ -103,7 +121,7 @@ def plan_of_settings(cluster: Cluster, topic: str, form: Form) -> Plan:
         if error.code != ErrorCode.INVALID_CONFIG:
             raise
         raise Wrong("value" if key in old else "setting", refusal(error, {key: value}, old)) from None
-    change = change_of(key, old.get(key), ON_TOPIC, value)
+    change, deletes = change_of(key, old.get(key), ON_TOPIC, value), may_delete(key, old.get(key), value)
 
     def carry_out(cluster: Cluster) -> Outcome:
         now = {entry.name: entry for entry in cluster.describe_configs([topic])[topic]}
@@ -119,6 +137,8 @@ def plan_of_settings(cluster: Cluster, topic: str, form: Form) -> Plan:
         carry_out,
         [name("SETTING"), name("CHANGE")],
         [(key, change)],
+        ["The topic may lose records by this change. They do not come back."] if deletes else [],
+        typed=topic if deletes else "",
         details={"changes": f"{key}: {change}"},
     )
 

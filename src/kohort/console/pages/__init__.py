@@ -1,6 +1,7 @@
 """One module for each screen. ROUTES of a module are its addresses; those below /live/ are streams.
 
 groups     the list of groups
+doctor     what is wrong with groups
 group      one group in tabs: partitions, members, rebalances, ownership, what if, settings
 group_ownership, group_what_if  two of these tabs
 rebalance  one rebalance as a picture and a table

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kohort.cli.groups.explain import OFTEN, WORTH_NAMING_MS
+from kohort.cli.groups.last_owners import LOOKED_AT, MOST_LINES, LastOwner, last_owners
 from kohort.cli.groups.standings import Offender, offenders
 from kohort.cli.groups.timeline import REBALANCING, headline, status_lines, story_lines
 from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain, utc
@@ -30,7 +31,7 @@ from kohort.console.paging import Order, Page, ordered, page_of, wanted_order, w
 from kohort.console.reading.questions import STORIES, GroupNow, PartitionRow, group_now, group_settings, partition_rows
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.shared import Console, console_of, head_cells, key_of
-from kohort.console.words import Chip, age, count, outcome_chip, state_chip
+from kohort.console.words import Chip, age, count, outcome_chip, rate, state_chip
 
 TABS = {
     "partitions": "Partitions",
@@ -129,17 +130,21 @@ def wanted_tab(query: QueryParams) -> str:
     return tab if tab in TABS else "partitions"
 
 
-def facts(now: GroupNow, listed: GroupRow | None, lag: int | None, time_lag: str | None = None) -> dict[str, Cell]:
+def facts(
+    console: Console, now: GroupNow, listed: GroupRow | None, lag: int | None, time_lag: str | None = None
+) -> dict[str, Cell]:
     """The cells in the head of the page. By default the lag in time is that of the list of groups."""
     if time_lag is None:
         time_lag = age(listed.age_ms, told=listed.age_told) if listed else age(None, told=False)
-    group = now.group
+    group, rates = now.group, console.refresher.rates.of(now.group.group_id)
     return {
         "state": state_chip(group.state),
         "members": count(len(group.members)),
         "assignor": plain(group.protocol),
         "lag": count(lag),
         "time": time_lag,
+        "written": rate(rates.written if rates else None),
+        "committed-rate": rate(rates.committed if rates else None),
         "generation": count((now.status or {}).get("generation")),
     }
 
@@ -171,16 +176,26 @@ async def partitions_tab(
     )
     names = Names(map(as_document, now.group.members))
     time_lag = age(worst_ms(rows), told=True) if any(row.told for row in rows) else None
+    last = await last_owners_now(console, now, rows)
     course = console.render("course.html", course=wide(console.refresher.trends.of(now.group.group_id)))
     return {
-        "facts": facts(now, listed, sum(lags) if lags else None, time_lag),
-        "regions": {"course": course},
+        "facts": facts(console, now, listed, sum(lags) if lags else None, time_lag),
+        "regions": {"course": course, "unread": console.render("unread.html", unread=[one.words for one in last])},
         "page": page,
         "order": order,
         "cells": {partition_key(row): partition_cells(row, names, console.refresher.times) for row in page.rows},
         "partition_key": partition_key,
         "without_offset": sum(row.committed is None and bool(row.end) for row in rows),
     }
+
+
+async def last_owners_now(console: Console, now: GroupNow, rows: Sequence[PartitionRow]) -> list[LastOwner]:
+    """Of partitions with lag that nobody has."""
+    places = [(row.topic, row.partition) for row in rows if row.lag and row.owner is None and not row.reader]
+    if not places or now.no_journal:
+        return []
+    stories = (await state_of(console, now.group.group_id, LOOKED_AT)).stories
+    return last_owners(stories, places, Names([*people_of(stories), *map(as_document, now.group.members)]))[:MOST_LINES]
 
 
 def worst_ms(rows: Sequence[PartitionRow]) -> int | None:
@@ -218,7 +233,7 @@ async def members_tab(console: Console, now: GroupNow, listed: GroupRow | None, 
         ordered(chosen, MEMBER_COLUMNS[order.column], order.down, lambda member: member.member_id), wanted_page(query)
     )
     return {
-        "facts": facts(now, listed, listed.lag if listed else None),
+        "facts": facts(console, now, listed, listed.lag if listed else None),
         "page": page,
         "order": order,
         "cells": {key_of(member.member_id): member_cells(member) for member in page.rows},
@@ -239,7 +254,7 @@ async def rebalances_tab(
     rows = [rebalance_of(story, names) for story in reversed(now.stories)]
     newest = now.stories[-1]["number"] if now.stories else 0
     return {
-        "facts": {**facts(now, listed, listed.lag if listed else None), "newest": str(newest)},
+        "facts": {**facts(console, now, listed, listed.lag if listed else None), "newest": str(newest)},
         "page": page_of(rows, wanted_page(query)),
         "offenders": worst(now.stories),
     }
@@ -273,21 +288,25 @@ def worst(stories: Sequence[Document]) -> list[Offender]:
 async def settings_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
     group_id = now.group.group_id
     settings = await console.answers.get(("settings", group_id), partial(group_settings, group_id=group_id))
-    return {"facts": facts(now, listed, listed.lag if listed else None), "settings": settings, "sources": SOURCES}
+    return {
+        "facts": facts(console, now, listed, listed.lag if listed else None),
+        "settings": settings,
+        "sources": SOURCES,
+    }
 
 
 async def facts_only(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
-    return {"facts": facts(now, listed, listed.lag if listed else None)}
+    return {"facts": facts(console, now, listed, listed.lag if listed else None)}
 
 
 async def ownership_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
     shown = await group_ownership.values(console, now.group.group_id, query)
-    return {"facts": facts(now, listed, listed.lag if listed else None), **shown}
+    return {"facts": facts(console, now, listed, listed.lag if listed else None), **shown}
 
 
 async def what_if_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
     shown = await group_what_if.values(console, now, now.stories)
-    return {"facts": facts(now, listed, listed.lag if listed else None), **shown}
+    return {"facts": facts(console, now, listed, listed.lag if listed else None), **shown}
 
 
 SOURCES = {

@@ -85,16 +85,22 @@ def read_batch(surveyor: Surveyor, times: EndTimes, rows: Sequence[GroupRow]) ->
 
 
 def unread(row: GroupRow, problem: str) -> GroupRow:
-    return replace(row, members=None, partitions=0, lag=None, age_ms=None, age_told=False, lags={}, problem=problem)
+    unknown = replace(row, members=None, partitions=0, lag=None, age_ms=None, age_told=False, lags={}, problem=problem)
+    return replace(unknown, counted=0, committed=0, end=0)
 
 
 def with_lags(
     row: GroupRow, committed: Mapping[TopicPartition, Committed], ends: Mapping[TopicPartition, int]
 ) -> GroupRow:
     lags: dict[str, int | None] = {}
+    counted = total = total_end = 0
     for place, offset in committed.items():
         topic, end = place[0], ends.get(place)
         lag, known = None if end is None else max(end - offset.offset, 0), lags.get(topic)
         lags[topic] = known if lag is None else lag + (known or 0)
+        if end is not None:
+            counted, total, total_end = counted + 1, total + offset.offset, total_end + end
     known_lags = [lag for lag in lags.values() if lag is not None]
-    return replace(row, partitions=len(committed), lag=sum(known_lags) if known_lags else None, lags=lags)
+    lag = sum(known_lags) if known_lags else None
+    known_row = replace(row, partitions=len(committed), lag=lag, lags=lags)
+    return replace(known_row, counted=counted, committed=total, end=total_end)

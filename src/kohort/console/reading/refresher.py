@@ -18,6 +18,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 from kohort.client.metadata import NO_LEADER, Topic
 from kohort.console.reading.batches import batches_of, read_batch
+from kohort.console.reading.rates import Rates
 from kohort.console.reading.snapshot import GroupRow, NodeRow, Snapshot, TopicRow, Totals
 from kohort.console.reading.trends import Trends
 
@@ -36,6 +37,7 @@ class Refresher:
         self.snapshot = Snapshot()
         self.times = EndTimes()
         self.trends = Trends()
+        self.rates = Rates()
         self._open = open_cluster
         self._every_s = every_s
         self._stopped = threading.Event()
@@ -88,6 +90,7 @@ class Refresher:
             before, self.snapshot = self.snapshot, self._read(cluster, surveyor)
             if self.snapshot.number > before.number and self.snapshot.taken_ms is not None:
                 self.trends.note(self.snapshot.taken_ms, self.snapshot.groups)
+                self.rates.note(self.snapshot.taken_ms, self.snapshot.groups)
         except KafkaError as error:
             self.snapshot = replace(self.snapshot, failure=error.message)
 

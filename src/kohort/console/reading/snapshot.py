@@ -33,6 +33,10 @@ class GroupRow:
     age_told: bool = False
     """Whether the coordinator has told it; else it is estimated."""
     lags: Lags = field(default_factory=dict)
+    counted: int = 0
+    """Partitions with a committed offset and a known end; of these are the sums:"""
+    committed: int = 0
+    end: int = 0
     problem: str = ""
     """Why members or offsets are unknown."""
 

@@ -12,6 +12,7 @@ from kohort.coordinator.classic.protocol_vote import CONSUMER
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
+from kohort.wire.schemas.leave_group import MemberIdentity
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 _T = TypeVar("_T")
@@ -109,3 +110,18 @@ def check_sync(group: Group | None, request: SyncGroupRequest, version: int) -> 
         if asked is not None and has is not None and asked != has:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.PREPARING else ErrorCode.NONE
+
+
+BY_AN_ADMIN = "member was removed by an admin"
+"""The reason of Kafka's admin client; that of its caller may follow."""
+
+
+def is_operators(identity: MemberIdentity) -> bool:
+    """Whether an operator's tool removes the member: by the instance id alone, or with the tool's reason (KIP-800)."""
+    by_instance = not identity.member_id and identity.group_instance_id is not None
+    return by_instance or (identity.reason or "").startswith(BY_AN_ADMIN)
+
+
+def operators_reason(identity: MemberIdentity) -> str:
+    reason = (identity.reason or "").removeprefix(BY_AN_ADMIN).removeprefix(": ")
+    return f"an operator removed it: {reason}" if reason else "by an operator"

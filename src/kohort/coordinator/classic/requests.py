@@ -34,7 +34,7 @@ expected to sync; a refused JoinGroup creates no group; a group has a size limit
 from __future__ import annotations
 
 from kohort.config import Config
-from kohort.coordinator.classic.checks import check_generation, check_member, check_sync
+from kohort.coordinator.classic.checks import check_generation, check_member, check_sync, is_operators, operators_reason
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import group_of
 from kohort.coordinator.classic.join import Joins
@@ -185,7 +185,7 @@ class ClassicGroups:
     def _leave_one(self, group: Group, identity: MemberIdentity, now: Millis) -> int:
         member_id = identity.member_id
         instance = identity.group_instance_id
-        by_operator = not member_id and instance is not None
+        by_operator = is_operators(identity)
         if not member_id and instance is not None:
             member_id = group.instances.get(instance, "")  # an operator removes a static member (L4)
         elif self._running.forget_pending(group, member_id):
@@ -193,13 +193,10 @@ class ClassicGroups:
         error = check_member(group, member_id, instance)
         if error:
             return error
-        reason = identity.reason or ""
         if by_operator:
-            self._rebalances.remove(
-                group, member_id, now, f"an operator removed it: {reason}" if reason else "by an operator"
-            )
+            self._rebalances.remove(group, member_id, now, operators_reason(identity))
         else:
-            self._rebalances.remove(group, member_id, now, reason, "member left")
+            self._rebalances.remove(group, member_id, now, identity.reason or "", "member left")
         return ErrorCode.NONE
 
     def _pending_gone(self, group: Group, now: Millis) -> None:

@@ -103,8 +103,8 @@ class _Group:
         """The newest story, if it is not a rebalance: the same thing again is added to it."""
         self.ends_with_change = False
         """The newest finished story is one of changed offsets: what follows is added to it."""
-        self.runs: dict[tuple[str, str], bytes] = {}
-        """The newest story of each client that committed from outside, by its id and host."""
+        self.runs: dict[tuple[str, str, str], bytes] = {}
+        """The newest story of each client that committed from outside, by its id, host and principal."""
         self.owners = owners
         """The owners of the partitions; None if unknown, because the journal dropped the group."""
         self.gave_up: frozenset[str] = frozenset()
@@ -275,7 +275,7 @@ class Journal:
 
     def _change(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         """Committed offsets were changed or deleted from outside, or have expired."""
-        who = cut(entry.client_id), cut(entry.host)
+        who = cut(entry.client_id), cut(entry.host), cut(entry.principal)
         if entry.goes_on:
             self._goes_on(group, who)
             return
@@ -302,7 +302,7 @@ class Journal:
             if len(group.runs) > MOST_RUNS:
                 del group.runs[next(iter(group.runs))]
 
-    def _goes_on(self, group: _Group, who: tuple[str, str]) -> None:
+    def _goes_on(self, group: _Group, who: tuple[str, str, str]) -> None:
         """A client has committed again; other stories may have come in between."""
         before = group.runs.pop(who, None)
         if before is None or before not in group.stories:
@@ -458,6 +458,7 @@ def _continues(story: Story, entry: JournalEntry, now: Millis) -> bool:
     """Whether a change of offsets belongs to the story of the one before: pieces of the same deletion or expiry, or
     commits of the same client."""
     cause = story.cause
-    is_same = (cause.what, cause.client_id, cause.host) == (entry.what, cut(entry.client_id), cut(entry.host))
+    who = cut(entry.client_id), cut(entry.host), cut(entry.principal)
+    is_same = (cause.what, cause.client_id, cause.host, cause.principal) == (entry.what, *who)
     is_next_piece = is_same and now - story.started_ms - (story.took_ms or 0) < PIECE_MS
     return is_next_piece and changed_count(story) + len(entry.changes) <= MOST_CHANGES

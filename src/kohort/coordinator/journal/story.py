@@ -35,6 +35,8 @@ class Happening(msgspec.Struct, omit_defaults=True):
     instance_id: str | None = None
     client_id: str = ""
     host: str = ""
+    principal: str = ""
+    """offsets deleted, offsets changed: "User:alice", if the client has authenticated."""
     waited_ms: Millis | None = None
     """session expired: how long the member was silent. member removed for being late: how long the others waited."""
 
@@ -191,6 +193,7 @@ def happening(entry: JournalEntry, after_ms: Millis) -> Happening:
         instance_id=None if entry.instance_id is None else cut(entry.instance_id),
         client_id=cut(entry.client_id),
         host=cut(entry.host),
+        principal=cut(entry.principal),
         waited_ms=entry.waited_ms if entry.waited_ms >= 0 else None,
     )
 

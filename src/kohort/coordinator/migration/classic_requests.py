@@ -22,7 +22,7 @@ Source: GroupMetadataManager.classicGroupJoinToConsumerGroup and its neighbours;
 from __future__ import annotations
 
 from kohort.config import Config
-from kohort.coordinator.classic.checks import LONGEST_NAME, check_join
+from kohort.coordinator.classic.checks import LONGEST_NAME, check_join, is_operators, operators_reason
 from kohort.coordinator.classic.protocols import Protocols
 from kohort.coordinator.classic.responses import join_error, sync_error
 from kohort.coordinator.consumer.classic_fields import classic_value, is_classic, protocols_of
@@ -209,8 +209,8 @@ class MixedGroups:
         members = tuple(_leaver(group, identity, leaving) for identity in identities)
         for member_id, identity in leaving.items():
             self._holds.refuse(group.group_id, member_id, ErrorCode.UNKNOWN_MEMBER_ID, None)
-            by_operator = not identity.member_id
-            why = identity.reason or ("by an operator" if by_operator else "")
+            by_operator = is_operators(identity)
+            why = operators_reason(identity) if by_operator else identity.reason or ""
             self._consumers.note(group, "member removed" if by_operator else "member left", why, member_id)
             self._members.targets.departs(group, member_id, now, is_dead=False)
         if leaving:

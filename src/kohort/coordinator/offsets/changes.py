@@ -46,6 +46,14 @@ Change = tuple[str, int, int, int]
 """Topic, partition, and the offset before and after."""
 
 
+Who = tuple[str, str, str]
+"""A client's id, host and principal."""
+
+
+def _who(client: Client) -> Who:
+    return client.client_id, client.host, client.principal
+
+
 def asked_by(client: Client) -> str:
     return f"{client.client_id} of {client.host} asked for it"
 
@@ -82,8 +90,7 @@ class OffsetChanges:
         self._is_on = config.deviations.extensions
         self._hard = hard
         self._running = running
-        self._runs: dict[str, dict[tuple[str, str], Run]] = {}
-        """By group, and the client's id and host."""
+        self._runs: dict[str, dict[Who, Run]] = {}
         self._places = 0
         """Of all runs."""
         self._swept_ms: Millis = 0
@@ -167,7 +174,7 @@ class OffsetChanges:
     def _known(self, group_id: str, client: Client, now: Millis) -> Run | None:
         """The run of this client that has not ended."""
         runs = self._runs.get(group_id)
-        run = runs.get((client.client_id, client.host)) if runs is not None else None
+        run = runs.get(_who(client)) if runs is not None else None
         if run is None or now - run.last_ms > GAP_MS or run.generation_id != self._generation(group_id):
             return None
         return run
@@ -205,7 +212,7 @@ class OffsetChanges:
         if known is not None:
             run.returns += known.returns if goes_back else 0
             run.in_a_row += 0 if goes_back else known.in_a_row
-        who = (client.client_id, client.host)
+        who = _who(client)
         former = self._runs.get(group_id, {}).pop(who, None)
         if former is not None:
             self._places -= len(former.places)
@@ -241,6 +248,7 @@ class OffsetChanges:
             cause,
             client_id="" if client is None else client.client_id,
             host="" if client is None else client.host,
+            principal="" if client is None else client.principal,
             changes=changes if self._is_on else (),
             follows=follows,
             goes_on=goes_on,

@@ -99,6 +99,7 @@ def history(
     if bootstrap_servers is not None:
         with _open(bootstrap_servers, source) as cluster:
             live.check_topic(cluster)
+            store.keep_to(cluster.cluster_id())
             journal = journal.extended(read_journal(cluster))
         on_progress(f"reading {OFFSETS_TOPIC}")
         engine.read(store, _DEFAULTS | {"kafka.isolation.level": isolation, **source} | _ASKED)

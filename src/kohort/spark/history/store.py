@@ -2,6 +2,7 @@
 
     records/live/of=commits/in=12/    log records that the streaming query has read; `of` is commits or groups
     records/files/of=groups/in=12/    log records from dumps, one file for each dump; those that were read without Spark
+    records/cluster.json              the id of the cluster that was read; no run mixes it with another one
     records/files/notes/              for each dump its state when it was read; where reading without Spark continues
     checkpoint/                       the streaming query's checkpoint
     tables/NAME/part-00012.parquet    the tables, one file for each log partition
@@ -83,6 +84,20 @@ class Store:
 
     def __truediv__(self, place: str) -> ArrowDirectory:
         return ArrowDirectory(f"{self.root}/{place}")
+
+    def keep_to(self, cluster_id: str | None) -> None:
+        """Note the cluster that is read into the directory. Raises HistoryFailed if it is not that of earlier runs,
+        because partitions and offsets of the log identify records. A cluster without an id is not checked."""
+        note = self / "records/cluster.json"
+        if cluster_id is None:
+            return
+        if not note.exists():
+            note.write_text(json.dumps({"cluster_id": cluster_id}))
+        elif (kept := json.loads(note.read_text())["cluster_id"]) != cluster_id:
+            raise HistoryFailed(
+                f"{self.root} has the history of cluster {kept}, and this is cluster {cluster_id}; choose another "
+                "directory; nothing was read"
+            )
 
     def write(self, place: str, table: pa.Table) -> None:
         """Write a Parquet file."""

@@ -38,15 +38,18 @@ class Client(NamedTuple):
     name: str
     """The instance id, else the client id, else the member id."""
     host: str = ""
+    principal: str = ""
+    """Of a change of committed offsets, "User:alice" if the client has authenticated."""
 
     @property
     def words(self) -> str:
-        return f"{self.name} on {self.host}" if self.host else self.name
+        user = f" ({self.principal.replace('User:', 'user ')})" if self.principal else ""
+        return f"{self.name} on {self.host}{user}" if self.host else self.name
 
 
 def client_of(document: Document) -> Client | None:
     name = document.get("instance_id") or document.get("client_id") or document.get("member_id")
-    return Client(str(name), plain_host(document.get("host"))) if name else None
+    return Client(str(name), plain_host(document.get("host")), str(document.get("principal", ""))) if name else None
 
 
 def plain_host(host: object) -> str:

@@ -18,6 +18,8 @@ WAITING_MS = MINUTE
 """A record that waits for longer is not simply the newest one."""
 AGES_MS = (WAITING_MS, LIMITS.behind_ms, LIMITS.standstill_ms)
 """The ages of unread records that are looked up."""
+GROWING_MS = MINUTE // 2
+"""Records that wait for longer are a finding if the server has seen their lag grow."""
 COMMIT_INTERVALS_S = 10.0
 """Twice the interval in which consumers commit by default (auto.commit.interval.ms): within a shorter time, an offset
 that stands still proves little."""
@@ -131,10 +133,10 @@ class Case:
 
     def age_words(self, places: Iterable[TopicPartition]) -> str:
         """`, the oldest for 12 min 5 s` if the server tells it; `, the oldest for more than 10 min by its timestamp`
-        else; empty if no record has waited for a minute."""
+        else; empty if no record has waited for long."""
         chosen = list(places)
         told_ms = max((self.ages_ms[place] for place in chosen if place in self.ages_ms), default=0)
-        if told_ms > WAITING_MS:
+        if told_ms > GROWING_MS:
             return f", the oldest for {duration(told_ms)}"
         for age_ms in sorted(AGES_MS, reverse=True):
             if any(self.waits_longer_than(age_ms, place) for place in chosen):

@@ -18,7 +18,7 @@ from kohort.cli.stable_offsets import StableEnd, stable_ends
 from kohort.client.admin.configs import ResourceType
 from kohort.client.admin.groups import ListedGroup
 from kohort.client.admin.lag import GroupLag, PartitionLag
-from kohort.client.admin.survey import SurveyedGroup, Surveyor
+from kohort.client.admin.survey import Survey, SurveyedGroup, Surveyor
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.client.metadata import Topic, TopicPartition
@@ -53,10 +53,19 @@ def collect(
     sleep: Callable[[float], object] = time.sleep,
 ) -> Collected:
     """Look at groups for some seconds. `listed` are those of the first survey. Raises KafkaError."""
-    first = Surveyor(cluster, with_lag=True).survey(listed)
+    first = first_survey(cluster, listed)
     sleep(seconds)
+    return second_survey(cluster, selected(cluster, names), first)
+
+
+def first_survey(cluster: Cluster, listed: Sequence[ListedGroup]) -> Survey:
+    return Surveyor(cluster, with_lag=True).survey(listed)
+
+
+def second_survey(cluster: Cluster, listed: Sequence[ListedGroup], first: Survey) -> Collected:
+    """Of all or some of the groups of the first one, seconds later."""
     surveyor = Surveyor(cluster, stories=STORIES, with_lag=True)
-    second = surveyor.survey(selected(cluster, names))
+    second = surveyor.survey(listed)
     lags = {group_id: second.lag_of(one) for group_id, one in second.groups.items() if not one.error}
     known = [second.groups[group_id] for group_id in lags]
     lagging = [(place, one) for lag in lags.values() for place, one in lag.partitions.items() if one.lag]

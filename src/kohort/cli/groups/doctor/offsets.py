@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kohort.cli.groups.doctor.case import (
     COMMIT_INTERVALS_S,
+    GROWING_MS,
     LIMITS,
     WAITING_MS,
     Case,
@@ -175,25 +176,30 @@ def never_committed(case: Case) -> Iterator[Finding]:
 
 
 def behind(case: Case) -> Iterator[Finding]:
-    """Offsets move, but not fast enough."""
+    """Offsets move, but not fast enough. A lag that grows is a finding sooner than one that only is large."""
     lags, owners = case.lags(), case.after.group.owners()
+    moving = [place for place in lags if place in owners and case.step(place) > 0]
+    waiting = [place for place in moving if case.waits_longer_than(WAITING_MS, place)]
+    grows = sum(map(case.step, waiting)) < case.written(waiting)
     old = [
         place
-        for place in lags
-        if place in owners and case.step(place) > 0 and case.waits_longer_than(LIMITS.behind_ms, place)
+        for place in moving
+        if case.waits_longer_than(LIMITS.behind_ms, place) or (grows and place in waiting) or _grew(case, place)
     ]
     if not old or case.seconds <= 0:
         return
-    total = sum(lags[place] for place in old)
+    total, rose = sum(lags[place] for place in old), any(_grew(case, place) for place in old)
     out, came = sum(case.step(place) for place in old) / case.seconds, case.written(old) / case.seconds
     text = (
         f"is behind in {_some(old)}: {_waiting(total)}{case.age_words(old)}; {came:,.0f} records/s come and "
         f"{out:,.0f} are committed"
     )
-    if out > came:
+    if rose:
+        text += ", and the lag did not fall at any of the last commits"
+    elif out > came:
         text += f", so it catches up in {duration(round(total / (out - came) * 1000))} if this goes on"
     yield Finding(
-        Severity.INFO if out > came else Severity.WARNING,
+        Severity.INFO if out > came and not rose else Severity.WARNING,
         case.name,
         "behind",
         text,
@@ -201,6 +207,14 @@ def behind(case: Case) -> Iterator[Finding]:
         f"kohort groups watch {case.quoted}",
         total,
     )
+
+
+def _grew(case: Case, place: TopicPartition) -> bool:
+    """The server says, in both surveys, that the lag has not fallen at any of the newest commits (Burrow's WARN). The
+    age excludes readers that are at the end: with a transaction's marker there, their lag never falls."""
+    told = [(one.lags or {}).get(place) for one in (case.before, case.after)]
+    is_told = all(one is not None and one.burrow == "WARN" for one in told)
+    return is_told and case.ages_ms.get(place, 0) > GROWING_MS
 
 
 def went_back(case: Case) -> Iterator[Finding]:

@@ -211,6 +211,7 @@ def _group_document(row: GroupRow) -> dict[str, Any]:
 def _stuck_document(stuck: Stuck) -> dict[str, Any]:
     return {
         "owner": stuck.owner or None,
+        "last_owner": stuck.last or None,
         "partitions": [{"topic": topic, "partition": index} for topic, index in stuck.places],
         "for_s": round(stuck.for_s, 1),
         "lag": stuck.lag,

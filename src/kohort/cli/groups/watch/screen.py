@@ -222,7 +222,7 @@ def stuck_text(row: GroupRow, stuck: Stuck) -> str:
     tail = f"for {span(stuck.for_s)}, lag {count(stuck.lag)}"
     if not stuck.owner:
         who = "nobody reads" if not row.members else "no owner is known of"
-        return f"{row.group}: {who} {where} {tail}"
+        return f"{row.group}: {who} {where} {tail}{'; ' if stuck.last else ''}{stuck.last}"
     return f"{row.group}: {stuck.owner} has not moved {where} {tail}"
 
 

@@ -8,13 +8,14 @@ it is an estimate from where the logs ended in earlier surveys.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from kohort.cli.groups.last_owners import last_owners
 from kohort.cli.groups.timeline import REBALANCING
-from kohort.cli.groups.wording import Names, as_document
+from kohort.cli.groups.wording import Names, as_document, people_of
 from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.end_times import EndTimes
 from kohort.client.admin.groups import Committed, GroupMember
@@ -68,6 +69,8 @@ class Stuck:
     for_s: float
     """The longest."""
     lag: int
+    last: str = ""
+    """Of partitions without an owner: the last one, and what became of it, if the journal knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,7 @@ class Trends:
             len(places),
             sum(places[place].committed is None and bool(places[place].end) for place in owners),
             replace(meter.figures(), lag_ms=lag.worst_ms, is_told=is_told),
-            self._stuck(survey, group.group_id, lag, who),
+            self._stuck(survey, one, lag, who),
             one.error,
             tuple(sorted(parts, key=lambda row: (-(row.figures.lag or 0), row.topic, row.partition))),
         )
@@ -247,9 +250,10 @@ class Trends:
         )
 
     def _stuck(
-        self, survey: Survey, group_id: str, lag: GroupLag, who: Mapping[TopicPartition, str]
+        self, survey: Survey, one: SurveyedGroup, lag: GroupLag, who: Mapping[TopicPartition, str]
     ) -> tuple[Stuck, ...]:
         """By owner, the largest lag first."""
+        group_id = one.group.group_id
         by_owner: dict[str, list[tuple[TopicPartition, float]]] = {}
         for place in lag.partitions:
             since = self._unmoved.get((group_id, place))
@@ -261,10 +265,16 @@ class Trends:
                 tuple(place for place, _ in places),
                 max(for_s for _, for_s in places),
                 sum(lag.partitions[place].lag or 0 for place, _ in places),
+                "" if owner else _last(one, [place for place, _ in places]),
             )
             for owner, places in by_owner.items()
         ]
         return tuple(sorted(found, key=lambda stuck: -stuck.lag))
+
+
+def _last(one: SurveyedGroup, places: Sequence[TopicPartition]) -> str:
+    stories = one.explanation.stories if one.explanation is not None else ()
+    return "; ".join(owner.why for owner in last_owners(stories, places, Names(people_of(stories)))[:1])
 
 
 def _owner(member: GroupMember | None, committed: Committed | None, names: Names) -> str:
