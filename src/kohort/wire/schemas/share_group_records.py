@@ -93,7 +93,7 @@ class TopicInfo:
 
 @message(versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """The partitions whose state the group has. kohort initializes and deletes them at once, so two lists stay empty."""
+    """The partitions whose state the group has. kohort does both at once, so two lists stay empty."""
 
     initializing_topics: tuple[TopicPartitionsInfo, ...] = field([TopicPartitionsInfo], default=())
     initialized_topics: tuple[TopicPartitionsInfo, ...] = field([TopicPartitionsInfo])
