@@ -28,7 +28,16 @@ from kohort.coordinator.events import (
     Unloaded,
 )
 from kohort.coordinator.offsets.sizes import Total
-from kohort.coordinator.shares.cells import Cell, count_terminal, cut, cut_changes, finished_up_to, index_at, is_terminal, merge
+from kohort.coordinator.shares.cells import (
+    Cell,
+    count_terminal,
+    cut,
+    cut_changes,
+    finished_up_to,
+    index_at,
+    is_terminal,
+    merge,
+)
 from kohort.coordinator.shares.events import (
     NOBODYS,
     RESET,
@@ -334,9 +343,7 @@ def _terminal_below(cells: Sequence[Cell], start: int) -> int:
     )
 
 
-def _snapshot(
-    state: ShareState, changes: Sequence[Cell], start: int, leader_epoch: int, now: Millis
-) -> Snapshot:
+def _snapshot(state: ShareState, changes: Sequence[Cell], start: int, leader_epoch: int, now: Millis) -> Snapshot:
     cells = list(state.cells)
     merge(cells, changes)
     cut(cells, start)
