@@ -363,7 +363,7 @@ OF_SHARE_GROUPS = frozenset((*range(76, 80), *range(83, 88), *range(90, 93)))
 """Those that are there only where share groups are served."""
 
 
-def advertised(*, consumer_groups: bool, share_groups: bool = False) -> tuple[ApiVersion, ...]:
+def advertised(consumer_groups: bool, share_groups: bool) -> tuple[ApiVersion, ...]:
     """What ApiVersions answers."""
     hidden = frozenset() if consumer_groups else OF_CONSUMER_GROUPS
     hidden |= frozenset() if share_groups else OF_SHARE_GROUPS

@@ -83,6 +83,7 @@ from kohort.coordinator.assignors.spec import Assignor
 from kohort.storage.protocol import Storage
 
 FETCHES = (FETCH.key, SHARE_FETCH.key)
+BEATS = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
 
 
 class Broker:
@@ -103,9 +104,7 @@ class Broker:
         """`stopwatch` (nanoseconds) measures requests for quotas. `parks_reads`: no step reads records from storage."""
         nodes = nodes_of(config.broker_id, endpoints)
         self._state = BrokerState(config, storage, nodes, random, now, assignors, parks_reads=parks_reads)
-        self._state.advertised_apis = advertised(
-            consumer_groups=self._state.serves_consumer_groups, share_groups=self._state.shares.is_served
-        )
+        self._state.advertised_apis = advertised(self._state.serves_consumer_groups, self._state.shares.is_served)
         self._most_bytes = most_bytes(config)
         self._upkeep = Upkeep(self._state, now)
         self.repeats = Repeats(self._state)
@@ -326,8 +325,7 @@ class Broker:
             self._emit(Send(connection.id, found), len(found))
             return
         api, header, request = found.api, found.header, found.request
-        is_beat = api is CONSUMER_GROUP_HEARTBEAT or api is SHARE_GROUP_HEARTBEAT
-        if connection.closing and is_beat and request.member_epoch >= 0:
+        if connection.closing and api in BEATS and request.member_epoch >= 0:
             return  # only a leave counts of a client that has gone
         self._state.count_of(frame).handled += 1
         self._last_request_id += 1

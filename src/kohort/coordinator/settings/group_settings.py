@@ -52,7 +52,7 @@ NEVER = 0
 
 
 LATEST, EARLIEST, BY_DURATION = "latest", "earliest", "by_duration:"
-"""Where a share group begins to read a partition; by_duration has an ISO 8601 duration behind it, as by_duration:P1D."""
+"""Where a share group begins to read a partition. An ISO 8601 duration follows the last one, as by_duration:P1D."""
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 _DURATION = re.compile(
     r"P(?:(?P<days>\d{1,6})D)?(?:T(?:(?P<hours>\d{1,8})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",

@@ -6,6 +6,7 @@ A tombstone has the key of a snapshot, and ends the share-partition.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from kohort.coordinator.events import Record
 from kohort.coordinator.shares.cells import ARCHIVED, ARCHIVING, Cell, in_order
@@ -84,7 +85,7 @@ def parse(record: Record) -> Parsed | None:
     kind = int.from_bytes(record.key[:2], "big", signed=True)
     if kind not in (SNAPSHOT, UPDATE) or len(record.key) < 2:
         return None
-    named = decode(ShareSnapshotKey if kind == SNAPSHOT else ShareUpdateKey, kind, record.key, 2)
+    named: Any = decode(ShareSnapshotKey if kind == SNAPSHOT else ShareUpdateKey, kind, record.key, 2)
     key = ShareKey(named.group_id, named.topic_id, named.partition)
     if record.value is None:
         return key, None

@@ -112,10 +112,10 @@ class ShareShard:
                     self._give_back(key, lambda served, limit: served.release(event.member, limit), now)
             case DeadlineReached():
                 for _ in range(DUE_AT_ONCE):
-                    key = self._deadlines.pop_due(now)
-                    if key is None:
+                    due = self._deadlines.pop_due(now)
+                    if due is None:
                         break
-                    self._give_back(key, lambda served, limit: served.expire(now, limit), now)
+                    self._give_back(due, lambda served, limit: served.expire(now, limit), now)
             case Initialize():
                 self._reply(event.request_id, self._initialize(event, now))
             case Delete():
@@ -233,9 +233,7 @@ class ShareShard:
         served = self.served.get(event.key)
         if served is None:
             # Nothing is locked. The server has started again, or the share-partition is gone.
-            known = event.key in self.states
-            error = ErrorCode.INVALID_RECORD_STATE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            self._reply(event.request_id, error)
+            self._reply(event.request_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         before = len(served.locks)
         settings = self._settings_of(event.key.group)

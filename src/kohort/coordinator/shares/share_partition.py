@@ -3,8 +3,8 @@
     start ............................................ end
       finished   locked   available   locked   finished  | not fetched yet
 
-`start` and what is stored of offsets are hard state (state.py). Locks, and how far records were fetched, are soft: after
-a restart nothing is locked, and what was locked is available again, with the count that was stored last.
+`start` and what is stored of offsets are hard state (state.py). Locks, and how far records were fetched, are soft:
+after a restart nothing is locked, and what was locked is available again, with the count that was stored last.
 
 Methods change locks only. What they find finished or given back is returned as cells, which the shard writes.
 
