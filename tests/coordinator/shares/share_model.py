@@ -7,10 +7,10 @@ from typing import Any
 
 from kohort.coordinator.events import DeadlineReached, Record, RequestId
 from kohort.coordinator.shares.events import (
+    AckBatch,
     Acknowledge,
     Acquire,
     Acquired,
-    AckBatch,
     Initialize,
     Load,
     Release,
