@@ -259,8 +259,8 @@ def test_every_version_is_answered(api: Any, version: int) -> None:
 
 
 def test_advertised_versions() -> None:
-    assert [entry.api_key for entry in advertised(consumer_groups=True)] == sorted(APIS)
-    assert [entry.api_key for entry in advertised(consumer_groups=False)] == sorted(set(APIS) - OF_CONSUMER_GROUPS)
+    assert [entry.api_key for entry in advertised(True, False)] == sorted(APIS)
+    assert [entry.api_key for entry in advertised(False, False)] == sorted(set(APIS) - OF_CONSUMER_GROUPS)
     for key, api in APIS.items():
         versions = schema_of(api.request).versions
         assert versions is not None

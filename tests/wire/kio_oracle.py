@@ -204,7 +204,7 @@ def messages(cls: type, kio: Any, version: int) -> st.SearchStrategy[Any]:
         strategy = _values(wire_type[0] if twin.is_array else wire_type, twin, version)
         if twin.is_array:
             strategy = st.lists(strategy, max_size=3).map(tuple)
-        if version in twin.ours.nullable and twin.tag is None:
+        if version in twin.ours.nullable and twin.tag is None and (twin.nullable or twin.kio_type != "records"):
             strategy = st.none() | strategy
         if twin.tag is not None:
             strategy = st.just(twin.ours.default) | strategy

@@ -15,6 +15,8 @@ PAIRS = pairs_in_kio()
 KNOWN_ONLY_TO_US = {
     "wire.schemas.transaction_records",
     "wire.schemas.group_records",
+    "wire.schemas.share_group_records",
+    "wire.schemas.share_state_records",
     "wire.schemas.metadata_records",
     "wire.schemas.assignor_user_data",
 }

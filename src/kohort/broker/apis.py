@@ -34,6 +34,11 @@ from kohort.broker.handlers import (
     transactions,
 )
 from kohort.broker.handlers.security import client_quotas, sasl, scram_credentials
+from kohort.broker.handlers.shares import acknowledge as share_acknowledge
+from kohort.broker.handlers.shares import fetch as share_fetch
+from kohort.broker.handlers.shares import groups as share_groups
+from kohort.broker.handlers.shares import offsets as share_offsets
+from kohort.broker.handlers.shares import states as share_states
 from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.wire.schema import schema_of
@@ -41,6 +46,7 @@ from kohort.wire.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kohort.wire.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kohort.wire.schemas.alter_client_quotas import AlterClientQuotasRequest
 from kohort.wire.schemas.alter_configs import AlterConfigsRequest
+from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kohort.wire.schemas.api_versions import ApiVersion, ApiVersionsRequest
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -51,6 +57,8 @@ from kohort.wire.schemas.create_topics import CreateTopicsRequest
 from kohort.wire.schemas.delete_acls import DeleteAclsRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_records import DeleteRecordsRequest
+from kohort.wire.schemas.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from kohort.wire.schemas.delete_share_group_state import DeleteShareGroupStateRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.describe_acls import DescribeAclsRequest
 from kohort.wire.schemas.describe_client_quotas import DescribeClientQuotasRequest
@@ -60,6 +68,7 @@ from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribeLogDirsRequest
 from kohort.wire.schemas.describe_producers import DescribeProducersRequest
 from kohort.wire.schemas.describe_quorum import DescribeQuorumRequest
+from kohort.wire.schemas.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from kohort.wire.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kohort.wire.schemas.describe_transactions import DescribeTransactionsRequest
 from kohort.wire.schemas.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -70,6 +79,7 @@ from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
+from kohort.wire.schemas.initialize_share_group_state import InitializeShareGroupStateRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest
 from kohort.wire.schemas.list_config_resources import ListConfigResourcesRequest
@@ -83,10 +93,17 @@ from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest
 from kohort.wire.schemas.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kohort.wire.schemas.produce import ProduceRequest
+from kohort.wire.schemas.read_share_group_state import ReadShareGroupStateRequest
+from kohort.wire.schemas.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest
+from kohort.wire.schemas.share_acknowledge import ShareAcknowledgeRequest
+from kohort.wire.schemas.share_fetch import ShareFetchRequest
+from kohort.wire.schemas.share_group_describe import ShareGroupDescribeRequest
+from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequest
+from kohort.wire.schemas.write_share_group_state import WriteShareGroupStateRequest
 from kohort.wire.schemas.write_txn_markers import WriteTxnMarkersRequest
 
 Result = Any
@@ -121,6 +138,7 @@ CREATE_TOPIC = Need(_O.CREATE, _R.CLUSTER, Need(_O.CREATE, _R.TOPIC))
 DESCRIBE_CLUSTER = Need(_O.DESCRIBE, _R.CLUSTER)
 WRITE_TRANSACTION, DESCRIBE_TRANSACTION = (Need(o, _R.TRANSACTIONAL_ID) for o in (_O.WRITE, _O.DESCRIBE))
 READ_GROUP, DESCRIBE_GROUP = Need(_O.READ, _R.GROUP), Need(_O.DESCRIBE, _R.GROUP)
+ON_CLUSTER = (Need(_O.CLUSTER_ACTION, _R.CLUSTER),)
 ON_CONFIGS = {
     operation: tuple(Need(operation, resource) for resource in (_R.TOPIC, _R.GROUP, _R.CLUSTER))
     for operation in (_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)
@@ -295,6 +313,25 @@ APIS: dict[int, Api] = {
             "0-1",
             (Need(_O.DESCRIBE_CONFIGS, _R.CLUSTER),),
         ),
+        _group(ShareGroupHeartbeatRequest, share_groups.heartbeat, "1-1", (READ_GROUP, DESCRIBE_TOPIC)),
+        _group(ShareGroupDescribeRequest, share_groups.describe, "1-1", (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        _api(ShareFetchRequest, share_fetch.share_fetch, "1-2", (READ_GROUP, READ_TOPIC), limits=4),
+        _api(ShareAcknowledgeRequest, share_acknowledge.share_acknowledge, "1-2", (READ_GROUP, READ_TOPIC), limits=4),
+        _api(InitializeShareGroupStateRequest, share_states.initialize, "0-0", ON_CLUSTER),
+        _api(ReadShareGroupStateRequest, share_states.read, "0-0", ON_CLUSTER),
+        _api(WriteShareGroupStateRequest, share_states.write, "0-1", ON_CLUSTER),
+        _api(DeleteShareGroupStateRequest, share_states.delete, "0-0", ON_CLUSTER),
+        _api(ReadShareGroupStateSummaryRequest, share_states.read_summary, "0-1", ON_CLUSTER),
+        _group(
+            DescribeShareGroupOffsetsRequest, share_offsets.describe_offsets, "0-1", (DESCRIBE_GROUP, DESCRIBE_TOPIC)
+        ),
+        _group(AlterShareGroupOffsetsRequest, share_offsets.alter_offsets, "0-0", (READ_GROUP, READ_TOPIC)),
+        _group(
+            DeleteShareGroupOffsetsRequest,
+            share_offsets.delete_offsets,
+            "0-0",
+            (Need(_O.DELETE, _R.GROUP), READ_TOPIC),
+        ),
     )
 }
 
@@ -302,12 +339,16 @@ PRODUCE = APIS[0]
 FETCH = APIS[1]
 API_VERSIONS = APIS[18]
 OFFSET_COMMIT = APIS[8]
-CONSUMER_GROUP_HEARTBEAT = APIS[68]
-CHANGES = frozenset((0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 37, 42, 43, 44, 47, 49, 51, 68))
+CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT = APIS[68], APIS[76]
+SHARE_FETCH = APIS[78]
+CHANGES = frozenset(
+    (0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 37, 42, 43, 44, 47, 49, 51, 68, 76, 83, 85, 86, 91, 92)
+)
 """The keys of the APIs that change what outlasts the client. A request that has arrived as a whole is handled, and a
 change in steps goes on, when the client has closed its connection, as in Kafka. Reads are dropped, and so is what only
-keeps or makes a member: joins, syncs, and heartbeats of consumer groups (68) that do not leave."""
-OF_CLIENTS = frozenset((*range(15), 17, 18, *range(22, 29), 36, 60, 68, 71, 72))
+keeps or makes a member: joins, syncs, and heartbeats of consumer and share groups (68, 76) that do not leave. A share
+session ends with its connection, and with it what it fetches and acknowledges (78, 79)."""
+OF_CLIENTS = frozenset((*range(15), 17, 18, *range(22, 29), 36, 60, 68, 71, 72, 76, 78, 79))
 """What members, consumers and producers send by themselves, the broker's own kind of request among them. The others are
 sent by people and tools."""
 SECRETS = frozenset((17, 36, 51))
@@ -318,14 +359,18 @@ HEARTBEATS = frozenset((12, 68))
 
 OF_CONSUMER_GROUPS = frozenset((68, 69))
 """The keys of the APIs that are there only where consumer groups are served."""
+OF_SHARE_GROUPS = frozenset((*range(76, 80), *range(83, 88), *range(90, 93)))
+"""Those that are there only where share groups are served."""
 
 
-def advertised(*, consumer_groups: bool) -> tuple[ApiVersion, ...]:
+def advertised(consumer_groups: bool, share_groups: bool) -> tuple[ApiVersion, ...]:
     """What ApiVersions answers."""
+    hidden = frozenset() if consumer_groups else OF_CONSUMER_GROUPS
+    hidden |= frozenset() if share_groups else OF_SHARE_GROUPS
     return tuple(
         ApiVersion(api_key=api.key, min_version=api.advertised_first, max_version=api.last)
         for api in sorted(APIS.values(), key=lambda api: api.key)
-        if consumer_groups or api.key not in OF_CONSUMER_GROUPS
+        if api.key not in hidden
     )
 
 

@@ -36,12 +36,15 @@ from kohort.broker.apis import (
     HEARTBEATS,
     OFFSET_COMMIT,
     SECRETS,
+    SHARE_FETCH,
+    SHARE_GROUP_HEARTBEAT,
     advertised,
     outlasts,
 )
 from kohort.broker.connection import Connection, ParkedRequest, Waiting, late_request, nothing
 from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
+from kohort.broker.handlers.shares import fetch as share_fetch
 from kohort.broker.journal.topic import write_journal
 from kohort.broker.nodes import Endpoint, nodes_of
 from kohort.broker.quotas.throttling import Throttling
@@ -80,6 +83,9 @@ from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.storage.protocol import Storage
 
+FETCHES = (FETCH.key, SHARE_FETCH.key)
+BEATS = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
+
 
 class Broker:
     """All brokers of this process; they differ in their ids and in what they lead."""
@@ -99,7 +105,7 @@ class Broker:
         """`stopwatch` (nanoseconds) measures requests for quotas. `parks_reads`: no step reads records from storage."""
         nodes = nodes_of(config.broker_id, endpoints)
         self._state = BrokerState(config, storage, nodes, random, now, assignors, parks_reads=parks_reads)
-        self._state.advertised_apis = advertised(consumer_groups=self._state.serves_consumer_groups)
+        self._state.advertised_apis = advertised(self._state.serves_consumer_groups, self._state.shares.is_served)
         self._most_bytes = most_bytes(config)
         self._upkeep = Upkeep(self._state, now)
         self.repeats = Repeats(self._state)
@@ -279,6 +285,7 @@ class Broker:
             connection.parked = None
             self._state.abandon(parked.context.request_id, parked.shard)
             self._settle()
+        self._state.shares.connection_closed(connection_id)
         self._ready.put(connection)
 
     def _shut_down(self) -> None:
@@ -322,7 +329,7 @@ class Broker:
             self._emit(Send(connection.id, found), len(found))
             return
         api, header, request = found.api, found.header, found.request
-        if connection.closing and api is CONSUMER_GROUP_HEARTBEAT and request.member_epoch >= 0:
+        if connection.closing and api in BEATS and request.member_epoch >= 0:
             return  # only a leave counts of a client that has gone
         self._state.count_of(frame).handled += 1
         self._last_request_id += 1
@@ -483,7 +490,7 @@ class Broker:
 
     def _hurry_fetch(self, connection: Connection) -> None:
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
-        if parked is None or parked.context.api_key != FETCH.key or not connection.hurries(self._early_fetches):
+        if parked is None or parked.context.api_key not in FETCHES or not connection.hurries(self._early_fetches):
             return
         if (wait := self._state.fetch_waits.take_waiting(parked.context.request_id)) is not None:
             self._answer_fetch(wait)
@@ -494,6 +501,7 @@ class Broker:
         if self._quotas.counts_time:
             self._throttling.begin(connection)
         at_once |= self._stopping or connection.hurries(self._early_fetches)
-        result = fetch.resume(self._state, wait, at_once=at_once)
+        resume = fetch.resume if wait.share is None else share_fetch.resume
+        result = resume(self._state, wait, at_once=at_once)
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)

@@ -15,8 +15,8 @@ from kohort.coordinator.events import Client, RequestId
 from kohort.wire.framing import RequestHeaderView
 from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-FETCH = b"\0\1"
-"""The first bytes of a Fetch request: its API key."""
+FETCHES = (b"\0\1", b"\0\x4e")
+"""The first bytes of Fetch and ShareFetch requests: their API keys."""
 
 
 class Work:
@@ -172,7 +172,7 @@ class Connection:
     def hurries(self, early_fetches: bool) -> bool:
         """True if a request other than a fetch waits behind a parked fetch, which is answered for it. Clients look for
         their coordinator and for offsets on the connection on which they fetch."""
-        return early_fetches and bool(self.backlog) and self.backlog[0][:2] != FETCH
+        return early_fetches and bool(self.backlog) and self.backlog[0][:2] not in FETCHES
 
     @property
     def can_go_on(self) -> bool:

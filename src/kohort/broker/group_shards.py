@@ -5,9 +5,10 @@ The shards are the first of the broker's state machines, so a shard's index is i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -81,6 +82,7 @@ class GroupShards:
         self.machines = StateMachines(turn, topics)
         protocols = config.group_coordinator_rebalance_protocols.split(",")
         self.serves_consumer_groups = "consumer" in (name.strip() for name in protocols)
+        self.needs_topics = self.serves_consumer_groups or config.group_share_enable
         self._config = config
         self._nodes = nodes
         self._topics = topics
@@ -94,6 +96,8 @@ class GroupShards:
         """The topics that the shards know."""
         self._deletions: list[tuple[frozenset[str], Generator[bool, None, None]]] = []
         """Offsets of deleted topics that are deleted in pieces."""
+        self.take_share_effects: Callable[[tuple[Any, ...]], None] | None = None
+        """Takes what share groups have for their share-partitions (shares/shards.py)."""
         topics.is_created = self._is_created
 
     def add(self, index: int) -> Shard:
@@ -155,6 +159,8 @@ class GroupShards:
         for group_id in effects.holds_over:
             configs = self._topics.catalog.group_configs.get(group_id, {})
             self.configure(group_id, {name: text for name, text in configs.items() if name not in HOLD})
+        if effects.shares and self.take_share_effects is not None:
+            self.take_share_effects(effects.shares)
 
     def _log(self, entry: JournalEntry) -> None:
         """A line in the server's log."""
@@ -260,7 +266,7 @@ class GroupShards:
         changed = self._topics.changed
         if not changed:
             return
-        if not self.serves_consumer_groups and not at_start:
+        if not self.needs_topics and not at_start:
             changed.clear()
             return
         names = {}

@@ -67,7 +67,7 @@ class StateMachines:
                 slot = record.key if newest_only or len(record.value or b"") >= LARGE_RECORD else object()
                 collected.pop(slot, None)
                 collected[slot] = record
-        if effects.journal or effects.tasks or effects.holds_over or effects.endings:
+        if effects.journal or effects.tasks or effects.holds_over or effects.endings or effects.shares:
             self._takers[number](number, effects)
         self.deadlines.set(number, machine.next_deadline())
         found = None

@@ -44,6 +44,9 @@ class RequestContext(msgspec.Struct, gc=False):
     arrived: Millis = 0
     parked_ms: Millis = 0
     """For how long it waited on purpose."""
+    may_read: Callable[[str], bool] | None = None
+    """Whether the client may read a topic, for requests that go on with topics of earlier ones (share sessions). None:
+    there is no authorizer."""
 
 
 class InShard(msgspec.Struct, frozen=True, gc=False):

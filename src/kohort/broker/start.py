@@ -13,12 +13,13 @@ from collections.abc import Callable
 from functools import partial
 
 from kohort.broker.journal.topic import create_journal_topic, read_journal
-from kohort.broker.logs.newest_records import newest_records
+from kohort.broker.logs.newest_records import all_records, newest_records
 from kohort.broker.moves import replace_absent_leaders
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import (
     METADATA_LOG,
     OFFSETS_TOPIC,
+    SHARES_TOPIC,
     TRANSACTIONS_TOPIC,
     Topic,
     UnknownRecord,
@@ -72,7 +73,10 @@ def add_machines(state: BrokerState) -> list[StateMachine]:
     shards = [state.groups.add(index) for index in range(len(state.catalog.topics[OFFSETS_TOPIC].partitions))]
     transactions = state.catalog.topics.get(TRANSACTIONS_TOPIC)
     ids = len(transactions.partitions) if transactions is not None else 0
-    return [*shards, *(state.transactions.add(index) for index in range(ids))]
+    shares = state.catalog.topics.get(SHARES_TOPIC)
+    states = len(shares.partitions) if shares is not None else 0
+    machines: list[StateMachine] = [*shards, *(state.transactions.add(index) for index in range(ids))]
+    return [*machines, *(state.shares.add(index) for index in range(states))]
 
 
 def open_partitions(
@@ -104,7 +108,8 @@ def load(state: BrokerState, machine: StateMachine, reading: Callable[[], object
     partition = state.topics.partition_named(machine.log)
     if partition.end_offset == partition.start_offset:
         return
-    for record, timestamp in newest_records(state.storage, partition.log, partition.start_offset, reading):
+    read = all_records if machine.log.topic == SHARES_TOPIC else newest_records
+    for record, timestamp in read(state.storage, partition.log, partition.start_offset, reading):
         try:
             machine.apply(record, timestamp)
         except ProtocolError as error:

@@ -3,6 +3,7 @@
 topics      topics and their partitions; each operation is a record of the metadata log (topics/topic_store.py)
 groups      the shards of the group coordinator (group_shards.py)
 transactions  the shards of the transaction coordinator (transactions/shards.py)
+shares      the shards of share groups' state, and share sessions (shares/shards.py)
 machines    all state machines: `ask` lets one step and collects its records (machines.py)
 turn        what the turn makes durable and releases (turn_builder.py)
 """
@@ -27,6 +28,7 @@ from kohort.broker.security.acls import Acl
 from kohort.broker.security.audit import Audit
 from kohort.broker.security.authorizer import authorizer_of
 from kohort.broker.security.listener_keys import ListenerKeys
+from kohort.broker.shares.shards import ShareShards
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic, acl_record, quota_record
 from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.transactions.shards import TransactionShards
@@ -115,6 +117,7 @@ class BrokerState:
         self.commit_windows = CommitWindows(self.shards, self.lag_times)
         self.machines = self.groups.machines
         self.transactions = TransactionShards(config, self.nodes, self.topics, self.turn, self.groups)
+        self.shares = ShareShards(config, self.nodes, self.topics, self.turn, self.groups, self.fetch_waits)
         self.journal = self.groups.journal
         self.serves_consumer_groups = self.groups.serves_consumer_groups
 
@@ -205,7 +208,7 @@ class BrokerState:
         if shard is not None:
             self.ask(shard, RequestAbandoned(request_id))
         else:
-            self.fetch_waits.remove(request_id)
+            self.fetch_waits.abandon(request_id)
             self.reads.remove(request_id)
 
     def end_turn(self, releases: tuple[Release, ...]) -> Turn:

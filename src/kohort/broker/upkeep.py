@@ -23,6 +23,8 @@ LOGS_A_TURN = 32
 """How many logs one turn visits."""
 CLEANER_INTERVAL_MS = 15_000
 """How often compacted logs are visited (Kafka's log.cleaner.backoff.ms), so that replays stay short."""
+SHARES_INTERVAL_MS = 2_000
+"""How often a log of share groups' state is looked at."""
 COMPACTED_BYTES_A_TURN = 128 * 1024
 """Bytes that a compaction reads in one turn: some five milliseconds of decoding if the batches are small."""
 
@@ -34,6 +36,7 @@ class Upkeep:
         self._cleaner_interval_ms = min(CLEANER_INTERVAL_MS, self._retention_interval_ms)
         self._retention_due_ms = now + self._retention_interval_ms
         self._cleaner_due_ms = now + self._cleaner_interval_ms
+        self._shares_due_ms = now + SHARES_INTERVAL_MS
         self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
         self._expiring: deque[int] = deque()
         """The shards whose offsets are looked through: one in each turn."""
@@ -51,11 +54,14 @@ class Upkeep:
         waits = self._compaction is not None and self._compaction.waits  # for a read, as do the logs behind it
         if self._expiring or ((self._compaction is not None or self._logs) and not waits):
             return True
+        if state.shares.prunes:
+            return True
         return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
     def next_deadline(self) -> Millis:
         lag = min(self._state.lag_times.due_ms, self._state.commit_windows.due_ms)
-        return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms, lag)
+        shares = self._shares_due_ms if self._state.shares.shards else lag
+        return min(self._cleaner_due_ms, self._retention_due_ms, self._offsets_due_ms, lag, shares)
 
     def step(self, now: Millis) -> None:
         state = self._state
@@ -68,6 +74,9 @@ class Upkeep:
             state.groups.delete_offsets()
         if state.topics.spare:
             state.topics.delete_spare_logs()
+        if now >= self._shares_due_ms or state.shares.prunes:
+            self._shares_due_ms = now + SHARES_INTERVAL_MS
+            state.shares.prune(now)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
             self._expiring.extend(shard for shard in range(len(state.shards)) if shard not in self._expiring)

@@ -5,6 +5,7 @@ An attribute's property name is the attribute with dots for underscores: `group_
 
 settings       the table: name, default, meaning, bounds
 listening      the part of the table about listeners, TLS and SASL
+sharing        the part of the table about share groups
 declaration    how a setting is declared, and the error of a bad one
 compatibility  the strict mode: its preset of settings, and the deviations from Apache Kafka that it turns off
 memory         the limits that follow from memory.max.bytes
@@ -25,6 +26,7 @@ from kohort.config.bearer import URL as JWKS_URL
 from kohort.config.bearer import BearerTerms, bearer_at
 from kohort.config.checks import (
     BOUNDED,
+    BOUNDED_SHARES,
     GROUP_PROTOCOLS,
     OF_PACKAGES,
     assignor_names,
@@ -33,6 +35,7 @@ from kohort.config.checks import (
     consumer_bounds,
     http_address,
     is_everybody_anonymous,
+    share_bounds,
     super_users_of,
     with_values,
 )
@@ -61,6 +64,7 @@ __all__ = [
     "AUTHORIZER",
     "BEARER",
     "BOUNDED",
+    "BOUNDED_SHARES",
     "DYNAMIC",
     "DYNAMIC_OF_LISTENERS",
     "GROUP_PROTOCOLS",
@@ -98,6 +102,7 @@ __all__ = [
     "plain_users",
     "preset",
     "property_name",
+    "share_bounds",
     "share_memory",
     "spelled_out",
     "super_users_of",

@@ -28,6 +28,7 @@ def check(config: Config) -> Config:
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
     _check_consumer_groups(config)
+    _check_share_groups(config)
     protocols = {name.strip() for name in config.group_coordinator_rebalance_protocols.split(",")}
     if "classic" not in protocols or not protocols <= GROUP_PROTOCOLS:
         given = config.group_coordinator_rebalance_protocols
@@ -111,6 +112,16 @@ def consumer_bounds(config: Config, name: str) -> tuple[int, int]:
     return getattr(config, f"group_consumer_min_{attribute}"), getattr(config, f"group_consumer_max_{attribute}")
 
 
+BOUNDED_SHARES = (*BOUNDED, "record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks")
+"""Settings of share groups, without their "group.share.", whose bounds are settings themselves."""
+
+
+def share_bounds(config: Config, name: str) -> tuple[int, int]:
+    """The least and the largest value of one of BOUNDED_SHARES, for single groups."""
+    attribute = name.replace(".", "_")
+    return getattr(config, f"group_share_min_{attribute}"), getattr(config, f"group_share_max_{attribute}")
+
+
 OF_PACKAGES = "*"
 """In the list of assignors: all those of other packages."""
 JAVA_ASSIGNORS = {
@@ -167,6 +178,24 @@ def _check_consumer_groups(config: Config) -> None:
         raise ConfigError(
             f"group.consumer.session.timeout.ms is {session}; it must be more than "
             f"group.consumer.heartbeat.interval.ms ({interval}), or no member would live to its next heartbeat"
+        )
+
+
+def _check_share_groups(config: Config) -> None:
+    for name in BOUNDED_SHARES:
+        low, high = share_bounds(config, name)
+        if low > high:
+            raise ConfigError(f"group.share.min.{name} is {low}, larger than group.share.max.{name} ({high})")
+    session, interval = config.group_share_session_timeout_ms, config.group_share_heartbeat_interval_ms
+    if session <= interval:
+        raise ConfigError(
+            f"group.share.session.timeout.ms is {session}; it must be more than "
+            f"group.share.heartbeat.interval.ms ({interval})"
+        )
+    if config.group_share_max_share_sessions < config.group_share_max_size:
+        raise ConfigError(
+            f"group.share.max.share.sessions is {config.group_share_max_share_sessions}; it must be at least "
+            f"group.share.max.size ({config.group_share_max_size})"
         )
 
 

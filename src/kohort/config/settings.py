@@ -13,13 +13,13 @@ from kohort.config.compatibility import DEVIATIONS, KAFKA, KOHORT, Deviations
 from kohort.config.declaration import INT_MAX, LONG_MAX
 from kohort.config.declaration import setting as _setting
 from kohort.config.hosts import per_host as check_overrides
-from kohort.config.listening import ListenerConfig
+from kohort.config.sharing import ShareConfig
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(ListenerConfig):
+class Config(ShareConfig):
     """The settings of a server. Build it with `load` (text, checked) or directly with typed values (tests)."""
 
     # -- brokers

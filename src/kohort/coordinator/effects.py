@@ -14,10 +14,11 @@ from kohort.coordinator.events import (
     Task,
     What,
 )
+from kohort.coordinator.shares.events import DeleteShares, InitializeShares
 
 
 class Outbox:
-    __slots__ = ("holds_over", "journal", "producer", "records", "replies", "tasks")
+    __slots__ = ("holds_over", "journal", "producer", "records", "replies", "shares", "tasks")
 
     def __init__(self) -> None:
         self.records: list[Record | TargetRecords] = []
@@ -25,6 +26,7 @@ class Outbox:
         self.journal: list[JournalEntry] = []
         self.tasks: list[Task] = []
         self.holds_over: list[str] = []
+        self.shares: list[InitializeShares | DeleteShares] = []
         self.producer: tuple[int, int] | None = None
 
     def emptied(self) -> Effects:
@@ -35,6 +37,7 @@ class Outbox:
             tuple(self.journal) if self.journal else (),
             tuple(self.tasks) if self.tasks else (),
             tuple(self.holds_over) if self.holds_over else (),
+            shares=tuple(self.shares) if self.shares else (),
             producer=self.producer,
         )
         self.records.clear()
@@ -45,6 +48,8 @@ class Outbox:
             self.tasks.clear()
         if self.holds_over:
             self.holds_over.clear()
+        if self.shares:
+            self.shares.clear()
         self.producer = None
         return effects
 

@@ -385,5 +385,8 @@ class Effects(msgspec.Struct, frozen=True, gc=False):
     """Groups whose rollout hold ended early. The broker removes the hold's configs (`HOLD`), so that it is over after a
     restart too; `GroupConfigsChanged` follows."""
     endings: tuple[Ending, ...] = ()
+    shares: tuple[Any, ...] = ()
+    """ShareEffects (shares/events.py): what the group coordinator and share-partitions have for each other, and for
+    those that wait."""
     producer: tuple[int, int] | None = None
     """The id and the epoch of the producer in whose transaction the records are written: a batch of their own."""

@@ -13,7 +13,8 @@ from kohort.coordinator.events import Record, TargetRecords
 from kohort.coordinator.offsets.groups_by_topic import GroupsByTopic
 from kohort.coordinator.offsets.pending import PendingOffsets
 from kohort.coordinator.offsets.sizes import GROUP_BYTES, OFFSET_BYTES, Total, text_bytes
-from kohort.coordinator.records import OffsetRecords, Place, parse
+from kohort.coordinator.records import SHARE_KEYS, OffsetRecords, Place, parse
+from kohort.coordinator.share_groups.group import ShareFold
 from kohort.wire.markers import Marker
 from kohort.wire.schemas.group_records import (
     GenerationKey,
@@ -44,6 +45,7 @@ class HardState:
         self.pending = PendingOffsets()
         """Offsets of open transactions."""
         self.consumers = ConsumerFold()
+        self.shares = ShareFold()
         self.generations: dict[str, int] = {}
         """The highest generation that a group of this name ever announced; kept after the group is deleted. The last
         one announced comes last."""
@@ -57,7 +59,8 @@ class HardState:
 
     def _parts(self) -> tuple[object, ...]:
         sizes = (self.offset_bytes, self.pending.bytes)
-        return self.groups, self.offsets, self.pending, sizes, self.consumers, self.generations, self.forgotten
+        folds = (self.consumers, self.shares)
+        return self.groups, self.offsets, self.pending, sizes, folds, self.generations, self.forgotten
 
     def has_offsets(self, group: str) -> bool:
         """Committed or pending ones."""
@@ -107,7 +110,7 @@ class HardState:
                 if value is not None:
                     self.generations[key.group] = value.generation
             case _:
-                self.consumers.apply(key, value)
+                (self.shares if type(key) in SHARE_KEYS else self.consumers).apply(key, value)
 
     def _apply_others(self, record: OffsetRecords | TargetRecords | Marker) -> None:
         if isinstance(record, OffsetRecords):

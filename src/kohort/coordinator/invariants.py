@@ -13,6 +13,7 @@ from kohort.coordinator.consumer.reconciliation import Reconciliation, TopicPart
 from kohort.coordinator.consumer.soft_state import RunningConsumers
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.sizes import group_bytes
+from kohort.coordinator.share_groups.group import ShareGroup
 from kohort.coordinator.soft_state import Running
 
 
@@ -31,6 +32,12 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
         _check_consumers(consumers)
         if serving:
             _check_consumer_deadlines(running, consuming, consumers)
+    for group_id, shares in hard.shares.groups.items():
+        assert group_id not in running.groups, f"{group_id}: is a classic and a share group"
+        assert group_id not in hard.consumers.groups, f"{group_id}: is a consumer and a share group"
+        _check_share_group(shares)
+        for member_id in shares.members if serving else ():
+            assert ("share session", group_id, member_id) in running.deadlines, f"{group_id}: {member_id}: no session"
     sizes = {group_id: group_bytes(group_id, offsets) for group_id, offsets in hard.offsets.items()}
     assert hard.offset_bytes == sizes, f"counts bytes of offsets {hard.offset_bytes}, but {sizes}"
     counted = Counter((place[0], group_id) for group_id, offsets in hard.offsets.items() for place in offsets)
@@ -50,7 +57,7 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
         held = (parked.join, parked.sync, parked.heartbeat)
         assert request_id in held, f"{group_id}: request {request_id} is parked, but no member has it"
     for (kind, group_id, armed_for), _ in running.deadlines.items():
-        if kind.startswith("consumer "):
+        if kind.startswith(("consumer ", "share ")):
             continue  # checked with their groups; an outdated one does nothing
         of = running.groups[group_id]
         match kind:
@@ -84,6 +91,17 @@ def _check_consumers(group: ConsumerGroup) -> None:
     assert group.pattern_users == users, f"{name}: counts {group.pattern_users} members with patterns, but {users}"
     subscribed = Counter(topic for member in group.members.values() for topic in member.subscribed_topic_names)
     subscribed.update(topic for pattern in group.patterns.values() for topic in pattern.topics)
+    assert group.subscribers == subscribed, f"{name}: counts subscribers {group.subscribers}, but {subscribed}"
+
+
+def _check_share_group(group: ShareGroup) -> None:
+    name = group.group_id
+    assert group.assignment_epoch <= group.epoch, f"{name}: its target is ahead of its epoch"
+    assert set(group.targets) <= set(group.members), f"{name}: a target of nobody"
+    assert set(group.current) <= set(group.members), f"{name}: partitions of an unknown member"
+    for member_id, state in group.current.items():
+        assert state.epoch <= group.assignment_epoch, f"{name}: {member_id} is ahead of the target"
+    subscribed = Counter(topic for member in group.members.values() for topic in member.subscribed_topic_names)
     assert group.subscribers == subscribed, f"{name}: counts subscribers {group.subscribers}, but {subscribed}"
 
 

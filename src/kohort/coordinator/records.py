@@ -33,6 +33,20 @@ from kohort.wire.schemas.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kohort.wire.schemas.share_group_records import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
 
 Place = tuple[str, int]
 """A topic's name and a partition's index."""
@@ -46,6 +60,12 @@ _KEYS: dict[int, tuple[type, type]] = {
     6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    10: (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    11: (ShareGroupMetadataKey, ShareGroupMetadataValue),
+    12: (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    13: (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
     30001: (GenerationKey, GenerationValue),
 }
@@ -63,7 +83,11 @@ def _value(value: Any, version: int) -> bytes:
     return version.to_bytes(2, "big") + encode(value, version)
 
 
-def _version_0(key: Any, value: Any) -> Record:
+SHARE_KEYS = frozenset(key for kind, (key, _) in _KEYS.items() if 10 <= kind <= 15)
+"""Those of the records of share groups (share_groups/records.py)."""
+
+
+def version_0(key: Any, value: Any) -> Record:
     return Record(_key(key), None if value is None else _value(value, 0), (key, value))
 
 
@@ -115,31 +139,31 @@ def group_record(group: str, value: GroupMetadataValue | None) -> Record:
 def generation_record(group: str, generation: int | None) -> Record:
     """Under the empty name: the highest generation of the forgotten groups."""
     value = None if generation is None else GenerationValue(generation=generation)
-    return _version_0(GenerationKey(group=group), value)
+    return version_0(GenerationKey(group=group), value)
 
 
 def consumer_group_record(group: str, value: ConsumerGroupMetadataValue | None) -> Record:
-    return _version_0(ConsumerGroupMetadataKey(group_id=group), value)
+    return version_0(ConsumerGroupMetadataKey(group_id=group), value)
 
 
 def member_record(group: str, member: str, value: ConsumerGroupMemberMetadataValue | None) -> Record:
-    return _version_0(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member), value)
+    return version_0(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member), value)
 
 
 def target_epoch_record(group: str, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> Record:
-    return _version_0(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), value)
+    return version_0(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), value)
 
 
 def target_record(group: str, member: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> Record:
-    return _version_0(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member), value)
+    return version_0(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member), value)
 
 
 def current_record(group: str, member: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> Record:
-    return _version_0(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), value)
+    return version_0(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), value)
 
 
 def regex_record(group: str, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> Record:
-    return _version_0(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex), value)
+    return version_0(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex), value)
 
 
 def parse(record: Record) -> tuple[Any, Any] | None:

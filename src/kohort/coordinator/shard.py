@@ -56,13 +56,20 @@ from kohort.coordinator.offsets.transactional import TransactionalOffsets
 from kohort.coordinator.records import OffsetRecords, Place
 from kohort.coordinator.restored import restored_entries, restored_records
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
+from kohort.coordinator.share_groups import responses as share_responses
+from kohort.coordinator.share_groups.lifecycle import ShareGroups
+from kohort.coordinator.share_groups.targets import INITIALIZE
+from kohort.coordinator.share_groups.targets import SESSION as SHARE_SESSION
 from kohort.coordinator.soft_state import DEADLINES_OF_MEMBERS, Key, Running
 from kohort.coordinator.state_machine import LogName
 from kohort.coordinator.steady_answer import SteadyAnswer
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas import share_group_describe as share_describe
+from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribedGroupMember
 from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
@@ -72,6 +79,7 @@ from kohort.wire.schemas.list_groups import ListedGroup
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -87,6 +95,13 @@ def partition_for(group_id: str, shards: int) -> int:
     return value % shards
 
 
+OF_SHARE_GROUPS = (
+    ShareGroupHeartbeatRequest,
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DeleteGroupsRequest,
+)
+"""The requests that a share group takes."""
 DEADLINES = 50
 """How many deadlines are served in one step: some ten milliseconds. Thousands of members may expire in the same moment;
 the others are due at once."""
@@ -111,7 +126,7 @@ def _keeps_answers(event: Event) -> bool:
 
 
 def _awaits_member(key: Key) -> bool:
-    return key[0] in DEADLINES_OF_MEMBERS or key[0] in DEADLINES_OF_CONSUMERS
+    return key[0] in DEADLINES_OF_MEMBERS or key[0] in DEADLINES_OF_CONSUMERS or key[0] == SHARE_SESSION
 
 
 class Shard:
@@ -127,6 +142,7 @@ class Shard:
         self._groups = ClassicGroups(config, self.hard, self.running)
         self.settings = SettingsOfGroups(config)
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
+        self.shares = ShareGroups(config, self.hard, self.running, self.settings)
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
         self._transactional = TransactionalOffsets(config, self.hard, self.running, self.settings, self._offsets)
         self.unavailable: ErrorCode = LOADING
@@ -149,8 +165,8 @@ class Shard:
                     if key is None:
                         break
                     self.version += 1
-                    (consumers if key[0].startswith("consumer ") else groups).deadline_reached(key, now)
-                    if key[0] in LONG_DEADLINES:
+                    self._part_of(key).deadline_reached(key, now)
+                    if key[0] in LONG_DEADLINES or key[0] == INITIALIZE:
                         break
             case RequestAbandoned():
                 if consumers.holds.holds(event.request_id):
@@ -164,8 +180,10 @@ class Shard:
                     groups.answer_held(event.request_id)
             case TopicsChanged():
                 consumers.topics_are(event.topics, event.names)
+                self.shares.topics_are(event.topics)
                 if not self.unavailable:
                     consumers.topics_changed(now, event.names)
+                    self.shares.topics_changed(now, event.names)
             case GroupConfigsChanged():
                 former = self.settings.put(event.group_id, event.overrides)
                 if not self.unavailable:
@@ -188,6 +206,7 @@ class Shard:
             case Loaded():
                 groups.load(now)
                 consumers.load(now)
+                self.shares.load(now)
                 self.unavailable = ErrorCode.NONE
             case Unloaded():
                 consumers.unload()
@@ -247,9 +266,17 @@ class Shard:
         """Check what holds between two events. Raises AssertionError; for tests and the simulator."""
         check(self.running, self.consumers.shared, self.hard, serving=not self.unavailable)
 
+    def _part_of(self, key: Key) -> ClassicGroups | ConsumerGroups | ShareGroups:
+        """What a deadline belongs to."""
+        kind = key[0].partition(" ")[0]
+        return self.consumers if kind == "consumer" else self.shares if kind == "share" else self._groups
+
     def _request(self, event: GroupRequested, now: Millis) -> None:
         if self.unavailable:
             error = while_loading(event.body) if self.unavailable is LOADING else self.unavailable
+            self.running.out.replies.append(Reply(event.request_id, refusal(event, error)))
+            return
+        if self.hard.shares.groups and (error := self._is_share_group(event.body)):
             self.running.out.replies.append(Reply(event.request_id, refusal(event, error)))
             return
         mixed = self.consumers.mixed.group(event.body)
@@ -282,8 +309,23 @@ class Shard:
                 self._offsets.delete(event)
             case DeleteGroupsRequest():
                 self._delete_groups(event)
+            case ShareGroupHeartbeatRequest():
+                self.shares.heartbeats.heartbeat(event, now)
+            case AlterShareGroupOffsetsRequest():
+                self.shares.alter_offsets(event, now)
+            case DeleteShareGroupOffsetsRequest():
+                self.shares.delete_offsets(event)
             case _:
                 raise TypeError(f"no group API takes {type(event.body).__name__}")
+
+    def _is_share_group(self, body: Any) -> ErrorCode:
+        """The error of a request of another protocol for a share group (SH26); NONE for every other request."""
+        if isinstance(body, OF_SHARE_GROUPS) or getattr(body, "group_id", "") not in self.hard.shares.groups:
+            return ErrorCode.NONE
+        if isinstance(body, JoinGroupRequest):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        is_member = isinstance(body, SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest)
+        return ErrorCode.UNKNOWN_MEMBER_ID if is_member else ErrorCode.GROUP_ID_NOT_FOUND
 
     def _give_time(self, event: ServerPaused, now: Millis) -> None:
         """The time in which the server answered nobody is not the members' silence (docs/decisions/0012)."""
@@ -305,8 +347,13 @@ class Shard:
         for group_id in dict.fromkeys(event.body.groups_names):
             group = self.running.groups.get(group_id)
             consumers = self.consumers.groups.get(group_id)
+            shares = self.shares.groups.get(group_id)
             has_members = group is not None and group.phase is not Phase.EMPTY
-            if group is None and consumers is None and not self.hard.has_offsets(group_id):
+            if shares is not None:
+                error = ErrorCode.NON_EMPTY_GROUP if shares.members else ErrorCode.NONE
+                if not error:
+                    self.shares.delete(shares)
+            elif group is None and consumers is None and not self.hard.has_offsets(group_id):
                 error = ErrorCode.GROUP_ID_NOT_FOUND
             elif has_members or (consumers is not None and consumers.members):
                 error = ErrorCode.NON_EMPTY_GROUP
@@ -334,6 +381,8 @@ class Shard:
         """See `Offsets.fetch`."""
         if self.unavailable:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=self.unavailable)
+        if request.group_id in self.shares.groups:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
         return (yield from self._offsets.fetch(request, version, fits, stable=stable, offsets=offsets))
 
     def fetch_fence(self, group_id: str, member_id: str, epoch: int) -> Fence:
@@ -351,7 +400,7 @@ class Shard:
         if group is None:
             if version < 6:
                 return undescribed(ErrorCode.NONE, group_id, Phase.DEAD.value)
-            is_other = group_id in self.consumers.groups
+            is_other = group_id in self.consumers.groups or group_id in self.shares.groups
             message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return undescribed(ErrorCode.GROUP_ID_NOT_FOUND, group_id, Phase.DEAD.value, message)
         stable = group.phase is Phase.STABLE
@@ -381,10 +430,22 @@ class Shard:
             return described(group, self.consumers.topics, self.consumers.targets.assignor_name(group))
         if not error:
             error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
-            is_classic = group_id in self.running.groups or self.hard.has_offsets(group_id)
-            unknown = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
+            is_other = group_id in self.running.groups or self.hard.has_offsets(group_id)
+            is_other |= group_id in self.shares.groups
+            unknown = f"Group {group_id} is not a consumer group." if is_other else f"Group {group_id} not found."
             message = unknown if group_id else None
         return undescribed_consumer_group(error, group_id, message)
+
+    def describe_share_group(self, group_id: str) -> share_describe.DescribedGroup:
+        error, message = self.unavailable, None
+        group = self.shares.groups.get(group_id)
+        if not error and group is not None:
+            return share_responses.described_share_group(group, self.shares.topics)
+        if not error:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+            unknown = f"Group {group_id} is not a share group."
+            message = unknown if self.shares.is_other(group_id) else f"Group {group_id} not found."
+        return share_responses.undescribed_share_group(error, group_id, message)
 
     def _seen(self, group_id: str) -> Group | None:
         """The classic group, if answers show it."""
@@ -408,6 +469,11 @@ class Shard:
                 state = state_name(consumers)
                 if not states or state.lower() in states:
                     listed.append(_listed(consumers.group_id, "consumer", state, "consumer"))
+        if not types or "share" in types:
+            for shares in self.shares.groups.values():
+                state = share_responses.state_name(shares)
+                if not states or state.lower() in states:
+                    listed.append(_listed(shares.group_id, "share", state, "share"))
         if types and "classic" not in types:
             return listed
         for group_id in dict.fromkeys([*self.running.groups, *self.hard.offsets, *self.hard.pending.groups]):

@@ -62,6 +62,9 @@ class Running:
         for consumers in self._hard.consumers.groups.values():
             size += consumers.names_size + consumers.classic_bytes
             members += len(consumers.members)
+        for shares in self._hard.shares.groups.values():
+            size += shares.size
+            members += len(shares.members)
         return size + MEMBER_BYTES * members
 
     # -- deadlines

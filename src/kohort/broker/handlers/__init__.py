@@ -20,6 +20,7 @@ config_changes         AlterConfigs, IncrementalAlterConfigs
 config_resources       what has configs: topics, groups, brokers
 acls                   DescribeAcls, CreateAcls, DeleteAcls
 inspection             DescribeLogDirs, DescribeQuorum, ListConfigResources, and lists that are always empty
+shares/                the APIs of share groups
 security/              quotas, SCRAM credentials, and SASL where it does not belong
 leader_election        ElectLeaders
 leaders                the leaders named in answers of NOT_LEADER_OR_FOLLOWER

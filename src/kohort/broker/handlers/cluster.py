@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Generator
 
@@ -10,6 +11,7 @@ from kohort.broker.request import RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
 from kohort.coordinator.classic.checks import not_too_often
+from kohort.coordinator.shares.events import ShareKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import (
     LASTING_GENERATIONS,
@@ -34,8 +36,10 @@ OLDEST_METADATA, METADATA = 7, 30
 TRANSACTION_VERSION = "transaction.version"
 """The feature whose level 2 gives producers a new epoch with each end of a transaction (KIP-890)."""
 TRANSACTION_VERSIONS = 2
+SHARE_VERSION = "share.version"
+"""The feature whose level 1 is share groups (KIP-932)."""
 OWN_FEATURES = (SupportedFeatureKey(name=LASTING_GENERATIONS, min_version=1, max_version=1),)
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 """FindCoordinator's key types."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -56,6 +60,11 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
             SupportedFeatureKey(name=METADATA_VERSION, min_version=OLDEST_METADATA, max_version=METADATA),
             SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),
             SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=lowest, max_version=TRANSACTION_VERSIONS),
+            *(
+                (SupportedFeatureKey(name=SHARE_VERSION, min_version=lowest, max_version=1),)
+                if state.shares.is_served
+                else ()
+            ),
             *(OWN_FEATURES if state.config.deviations.extensions else ()),
         ),
         finalized_features_epoch=0,
@@ -69,6 +78,7 @@ def _finalized(state: BrokerState) -> tuple[FinalizedFeatureKey, ...]:
         METADATA_VERSION: METADATA,
         GROUP_VERSION: 1 if state.serves_consumer_groups else 0,
         TRANSACTION_VERSION: state.config.transaction_version,
+        SHARE_VERSION: 1 if state.shares.is_served else 0,
     }
     return tuple(
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
@@ -98,6 +108,8 @@ def find_coordinator(
 def _coordinator(state: BrokerState, key_type: int, key: str, listener: str) -> Coordinator:
     if key_type == TRANSACTION:
         return _transaction_coordinator(state, key, listener)
+    if key_type == SHARE and state.shares.is_served:
+        return _share_coordinator(state, key, listener)
     if key_type != GROUP:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"There are no coordinators of key type {key_type}")
     if not state.config.deviations.instant_topics and not state.topics.is_used(state.catalog.topics[OFFSETS_TOPIC]):
@@ -112,6 +124,23 @@ def _transaction_coordinator(state: BrokerState, key: str, listener: str) -> Coo
     state.transactions.create()
     broker = state.transactions.coordinator_of(key)
     if broker is None or broker in state.absent or (is_new and not state.config.deviations.instant_topics):
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
+    return _coordinator_at(state, listener, broker, key)
+
+
+def _share_coordinator(state: BrokerState, key: str, listener: str) -> Coordinator:
+    """`key`: group, topic id and partition, split from the right (SH2)."""
+    group, _, rest = key.rpartition(":")
+    group, _, topic_id = group.rpartition(":")
+    try:
+        raw = base64.urlsafe_b64decode(topic_id + "==")
+    except ValueError:
+        raw = b""
+    if not group or len(raw) != 16 or not rest.isascii() or not rest.isdigit() or len(rest) > 9:
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, "A key is group:topicId:partition")
+    state.shares.create()
+    broker = state.shares.coordinator_of(ShareKey(group, raw, int(rest)))
+    if broker is None or broker in state.absent:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     return _coordinator_at(state, listener, broker, key)
 

@@ -1,4 +1,4 @@
-"""Reads a log of the broker's own for a replay: the newest record of each key.
+"""Reads a log of the broker's own for a replay: the newest record of each key, or all of them.
 
 These logs are compacted by key, so earlier records of a key need not be applied. The newest is the last in the log
 among the records that count. A record of a transaction counts when a commit marker follows; the offset of the record
@@ -56,6 +56,20 @@ def newest_records(
                 yield Record(key, value), timestamp
         return
     yield from _in_order(newest, open_of)
+
+
+def all_records(
+    storage: Storage, log: LogKey, offset: int, reading: Callable[[], object] = lambda: None
+) -> Iterator[tuple[Record, int]]:
+    """As `newest_records`, of a log that is not compacted and has no transactions: every record counts."""
+    while batches := storage.read(log, offset, READ_BYTES):
+        reading()
+        for batch in batches:
+            columns = _columns(log, batch, _header(log, batch))
+            for key, value, timestamp in zip(columns.keys, columns.values, columns.timestamps, strict=True):
+                if key is not None:
+                    yield Record(key, value), timestamp
+        offset = batches[-1].last_offset + 1
 
 
 def _in_order(newest: _Records, open_of: dict[int, _Records]) -> Iterator[tuple[Record, int]]:

@@ -50,13 +50,15 @@ class OwnTopic:
 OFFSETS_TOPIC = "__consumer_offsets"
 JOURNAL_TOPIC = "__kohort_journal"
 TRANSACTIONS_TOPIC = "__transaction_state"
+SHARES_TOPIC = "__share_group_state"
 OWN_TOPICS: dict[str, OwnTopic] = {
     OFFSETS_TOPIC: OwnTopic("the groups", frozenset(("compact",))),
     JOURNAL_TOPIC: OwnTopic("the groups' journal", frozenset(("compact", "delete"))),
     TRANSACTIONS_TOPIC: OwnTopic("the transactions", frozenset(("compact",))),
+    SHARES_TOPIC: OwnTopic("the state of share groups", frozenset(("delete",))),
 }
 """Topics that only the broker writes. Clients may read them and change their settings."""
-INTERNAL_TOPICS = frozenset((*OWN_TOPICS, "__share_group_state"))
+INTERNAL_TOPICS = frozenset(OWN_TOPICS)
 METADATA_LOG = LogKey(bytes(15) + b"\x01", 0)
 """No topic gets this id: random ids (RFC 4122, version 4) have bits set that this one lacks."""
 

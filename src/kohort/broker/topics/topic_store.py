@@ -20,6 +20,7 @@ from kohort.broker.nodes import Node
 from kohort.broker.topics.catalog import (
     METADATA_LOG,
     OWN_TOPICS,
+    SHARES_TOPIC,
     TRANSACTIONS_TOPIC,
     Catalog,
     Topic,
@@ -39,6 +40,8 @@ from kohort.storage.protocol import CreateLog, DeleteLog, LogInfo, LogKey, Stora
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 PRODUCER_ID_BLOCK = 1000
+CREATED_LATER = (TRANSACTIONS_TOPIC, SHARES_TOPIC)
+"""Own topics that are there since a client needed them."""
 LOGS_A_TURN = 100
 """Logs that are created or deleted together: some five milliseconds of the storage."""
 
@@ -96,7 +99,7 @@ class TopicStore:
         return [topic for name, topic in sorted(self.catalog.topics.items()) if self.is_used(topic)]
 
     def is_used(self, topic: Topic) -> bool:
-        if topic.name not in OWN_TOPICS or topic.name == TRANSACTIONS_TOPIC or topic.name in self.used:
+        if topic.name not in OWN_TOPICS or topic.name in (*CREATED_LATER, *self.used):
             return True
         return any(partition.end_offset for partition in self.partitions[topic.topic_id])
 

@@ -26,6 +26,10 @@ FETCH_WORK = 5
 """A fetch costs as much as so many partitions, besides its partitions."""
 
 
+ShareLog = tuple[LogKey, str]
+"""A log, as a share group reads it."""
+
+
 class Watched(Protocol):
     """A partition (logs/partition.py)."""
 
@@ -46,6 +50,8 @@ class FetchWait:
         "reads",
         "reads_left",
         "request",
+        "share",
+        "shares",
         "size",
     )
 
@@ -64,6 +70,10 @@ class FetchWait:
         """By log: what an earlier turn has asked storage for (reads.py)."""
         self.reads_left = 0
         """How many of these are not done."""
+        self.share: Any = None
+        """Of a fetch of a share group: what its handler has so far (handlers/shares/fetch.py)."""
+        self.shares: tuple[ShareLog, ...] = ()
+        """The share-partitions that such a fetch waits for, instead of `logs`."""
 
 
 class FetchWaits:
@@ -72,6 +82,8 @@ class FetchWaits:
         """The next turn answers these, in the order of waking."""
         self._parked: dict[RequestId, FetchWait] = {}
         self._by_log: dict[LogKey, dict[RequestId, FetchWait]] = {}
+        self._by_share: dict[LogKey, dict[str, dict[RequestId, FetchWait]]] = {}
+        """By log and share group, the oldest first."""
         self._heap: list[tuple[Millis, RequestId]] = []
         self._partitions = 0
         """How many partitions the parked fetches name."""
@@ -91,6 +103,8 @@ class FetchWaits:
         self._partitions += wait.size
         for log in wait.logs:
             self._by_log.setdefault(log, {})[request_id] = wait
+        for log, group in wait.shares:
+            self._by_share.setdefault(log, {}).setdefault(group, {})[request_id] = wait
         if woken:
             self.woken[request_id] = wait
         heapq.heappush(self._heap, (wait.deadline_ms, request_id))
@@ -104,6 +118,8 @@ class FetchWaits:
             return None
         self._partitions -= wait.size
         self.woken.pop(request_id, None)
+        if wait.shares:
+            self._remove_share(wait)
         for log in wait.logs:
             watching = self._by_log.get(log)
             if watching is not None:
@@ -112,8 +128,36 @@ class FetchWaits:
                     del self._by_log[log]
         return wait
 
+    def abandon(self, request_id: RequestId) -> None:
+        """The client of a fetch has gone. What it was woken for is for somebody else."""
+        was_woken = request_id in self.woken
+        wait = self.remove(request_id)
+        if wait is not None and was_woken:
+            for log, group in wait.shares:
+                self.share_freed(log, group)
+
+    def _remove_share(self, wait: FetchWait) -> None:
+        for log, group in wait.shares:
+            groups = self._by_share.get(log, {})
+            waiting = groups.get(group, {})
+            waiting.pop(wait.context.request_id, None)
+            if not waiting:
+                groups.pop(group, None)
+                if not groups:
+                    self._by_share.pop(log, None)
+
+    def share_freed(self, log: LogKey, group: str) -> None:
+        """There may be records for a member of a share group. The one that has waited longest takes them, and then
+        wakes the next one if there are more."""
+        for request_id, wait in self._by_share.get(log, {}).get(group, {}).items():
+            if request_id not in self.woken:
+                self.woken[request_id] = wait
+            return
+
     def appended(self, partition: Watched, size: int) -> None:
         """`size` bytes become readable with this turn's commit."""
+        for group in self._by_share.get(partition.log, ()):
+            self.share_freed(partition.log, group)
         watching = self._by_log.get(partition.log)
         if watching is None:
             return
@@ -129,6 +173,8 @@ class FetchWaits:
         """These logs were deleted, moved or trimmed, or got a marker."""
         for log in logs:
             self.woken.update(self._by_log.get(log, {}))
+            for waiting in self._by_share.get(log, {}).values():
+                self.woken.update(waiting)
 
     def take_waiting(self, request_id: RequestId) -> FetchWait | None:
         """Remove a fetch, unless it is woken and the next turn answers it."""

@@ -6,11 +6,16 @@ from typing import Any
 
 from kohort.coordinator.classic.group import Group, Member
 from kohort.coordinator.events import GroupRequested
+from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.schemas.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 from kohort.wire.schemas.describe_groups import DescribedGroup
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -22,6 +27,7 @@ from kohort.wire.schemas.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kohort.wire.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from kohort.wire.schemas.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -119,6 +125,12 @@ def refusal(event: GroupRequested, error: int) -> Any:
             return DeleteGroupsResponse(
                 results=tuple(DeletableGroupResult(group_id=name, error_code=error) for name in body.groups_names)
             )
+        case ShareGroupHeartbeatRequest():
+            return ShareGroupHeartbeatResponse(error_code=error)
+        case AlterShareGroupOffsetsRequest():
+            return AlterShareGroupOffsetsResponse(error_code=error)
+        case DeleteShareGroupOffsetsRequest():
+            return DeleteShareGroupOffsetsResponse(error_code=error)
         case _:
             raise TypeError(f"no group API takes {type(body).__name__}")
 

@@ -11,13 +11,23 @@ Source: GroupConfig.java for the names that Kafka has too; the others are kohort
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from kohort.config import BOUNDED, INT_MAX, SETTINGS, Config, consumer_bounds, property_name
+from kohort.config import (
+    BOUNDED,
+    BOUNDED_SHARES,
+    INT_MAX,
+    SETTINGS,
+    Config,
+    consumer_bounds,
+    property_name,
+    share_bounds,
+)
 from kohort.coordinator.events import Millis
 from kohort.coordinator.settings import config_keys
 from kohort.coordinator.settings.config_keys import (
@@ -31,16 +41,44 @@ from kohort.coordinator.settings.config_keys import (
     config_key,
     int_key,
     long_key,
+    one_of,
     value_text,
     whole,
 )
+from kohort.coordinator.shares.settings import ShareSettings
 
 NEVER = 0
 """An instant that is always in the past."""
 
 
+LATEST, EARLIEST, BY_DURATION = "latest", "earliest", "by_duration:"
+"""Where a share group begins to read a partition. An ISO 8601 duration follows the last one, as by_duration:P1D."""
+READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d{1,6})D)?(?:T(?:(?P<hours>\d{1,8})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def duration_ms(text: str) -> Millis:
+    """Of a duration in ISO 8601, without years and months. Raises ValueError."""
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        raise ValueError("it takes a duration in ISO 8601, such as by_duration:P1DT12H")
+    part = {name: float(value or 0) for name, value in found.groupdict().items()}
+    hours = part["days"] * 24 + part["hours"]
+    return int(((hours * 60 + part["minutes"]) * 60 + part["seconds"]) * 1000)
+
+
+def _offset_reset(text: str) -> str:
+    if text.startswith(BY_DURATION):
+        duration_ms(text.removeprefix(BY_DURATION))
+        return text
+    return one_of((LATEST, EARLIEST, f"{BY_DURATION}DURATION"), text)
+
+
 class GroupSettings(msgspec.Struct, frozen=True):
-    """The values in force for a group. Each has the name of its config without "consumer."."""
+    """The values in force for a group, consumer or share. Each has the name of its config without "consumer."."""
 
     session_timeout_ms: Millis
     heartbeat_interval_ms: Millis
@@ -59,6 +97,15 @@ class GroupSettings(msgspec.Struct, frozen=True):
     """A join that makes the group this large ends the hold; 0: only time ends it."""
     hold_dead_members: bool = False
     """Also keep the partitions of members whose session ended."""
+    share_session_timeout_ms: Millis = 45_000
+    share_heartbeat_interval_ms: Millis = 5_000
+    share_assignment_interval_ms: Millis = 1_000
+    share_record_lock_duration_ms: Millis = 30_000
+    share_delivery_count_limit: int = 5
+    share_partition_max_record_locks: int = 2_000
+    share_auto_offset_reset: str = LATEST
+    share_isolation_level: str = READ_UNCOMMITTED
+    share_renew_acknowledge_enable: bool = True
 
 
 # -- the known configs
@@ -84,9 +131,40 @@ HOLD_DEAD = "consumer.hold.dead.members"
 HOLD = frozenset((HOLD_UNTIL, HOLD_MEMBERS, HOLD_DEAD))
 """The configs of a rollout freeze."""
 
+SHARE_SESSION, SHARE_INTERVAL = "share.session.timeout.ms", "share.heartbeat.interval.ms"
+SHARE_CONFIGS: dict[str, ConfigKey] = dict(
+    (
+        _like_setting("group_share_session_timeout_ms"),
+        _like_setting("group_share_heartbeat_interval_ms"),
+        _like_setting("group_share_assignment_interval_ms"),
+        _like_setting("group_share_record_lock_duration_ms"),
+        _like_setting("group_share_delivery_count_limit"),
+        _like_setting("group_share_partition_max_record_locks"),
+        config_key(
+            "share.auto.offset.reset",
+            STRING,
+            LATEST,
+            _offset_reset,
+            "Where the group begins to read a partition: latest, earliest, or by_duration: and a duration",
+        ),
+        config_key(
+            "share.isolation.level",
+            STRING,
+            READ_UNCOMMITTED,
+            partial(one_of, (READ_UNCOMMITTED, READ_COMMITTED)),
+            "Whether records of transactions are delivered before they are committed",
+        ),
+        config_key(
+            "share.renew.acknowledge.enable", BOOLEAN, True, boolean, "Whether members may renew the locks of records"
+        ),
+    )
+)
+"""Those of share groups."""
+
 GROUP_CONFIGS: dict[str, ConfigKey] = dict(
     sorted(
         (
+            *SHARE_CONFIGS.items(),
             _like_setting("group_consumer_session_timeout_ms"),
             _like_setting("group_consumer_heartbeat_interval_ms"),
             _like_setting("group_consumer_assignment_interval_ms"),
@@ -129,6 +207,7 @@ KAFKAS_CONFIGS = {
         "consumer.assignor.offload.enable",
         HEARTBEAT_INTERVAL,
         SESSION_TIMEOUT,
+        *SHARE_CONFIGS,
     )
 }
 """Those that Apache Kafka has too (GroupConfig.java)."""
@@ -136,7 +215,10 @@ KAFKAS_CONFIGS = {
 
 def configs_of_groups(config: Config) -> dict[str, ConfigKey]:
     """The configs that a group may have on this server."""
-    return GROUP_CONFIGS if config.deviations.extensions else KAFKAS_CONFIGS
+    known = GROUP_CONFIGS if config.deviations.extensions else KAFKAS_CONFIGS
+    if config.group_share_enable:
+        return known
+    return {name: key for name, key in known.items() if name not in SHARE_CONFIGS}
 
 
 def checked(
@@ -153,6 +235,13 @@ def checked(
         if problem := _problem(name, value, config, assignors, now):
             raise InvalidConfig(f"{name} cannot be {configs[name]}: {problem}")
         kept[name] = value_text(value)
+    if not {SHARE_SESSION, SHARE_INTERVAL}.isdisjoint(changed | (former.keys() - configs.keys())):
+        settings = SettingsOfGroups(config).with_own(configs)
+        if settings.share_session_timeout_ms <= settings.share_heartbeat_interval_ms:
+            raise InvalidConfig(
+                f"{SHARE_SESSION} ({settings.share_session_timeout_ms}) must be more than {SHARE_INTERVAL} "
+                f"({settings.share_heartbeat_interval_ms})"
+            )
     if not {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}.isdisjoint(changed | (former.keys() - configs.keys())):
         settings = SettingsOfGroups(config).with_own(configs)
         if settings.session_timeout_ms <= settings.heartbeat_interval_ms:
@@ -165,11 +254,11 @@ def checked(
 
 def _problem(name: str, value: Any, config: Config, assignors: Container[str], now: Millis) -> str | None:
     """Why a value of the right type may not be set."""
-    short = name.removeprefix("consumer.")
-    if short in BOUNDED:
-        low, high = consumer_bounds(config, short)
+    kind, _, short = name.partition(".")
+    if (bounds := _bounds(config, name)) is not None:
+        low, high = bounds
         if not low <= value <= high:
-            return f"it must be between {low} and {high} (group.consumer.min.{short}, group.consumer.max.{short})"
+            return f"it must be between {low} and {high} (group.{kind}.min.{short}, group.{kind}.max.{short})"
     if name == ASSIGNOR and value and value not in assignors:
         return "the server has no such assignor"
     if name == HOLD_UNTIL and value != NEVER:
@@ -178,6 +267,13 @@ def _problem(name: str, value: Any, config: Config, assignors: Container[str], n
         if value > now + config.group_consumer_hold_max_ms:
             return f"a hold lasts at most {config.group_consumer_hold_max_ms // 1000} s (group.consumer.hold.max.ms)"
     return None
+
+
+def _bounds(config: Config, name: str) -> tuple[int, int] | None:
+    kind, _, short = name.partition(".")
+    if kind == "share":
+        return share_bounds(config, short) if short in BOUNDED_SHARES else None
+    return consumer_bounds(config, short) if short in BOUNDED else None
 
 
 # -- what is in force
@@ -199,11 +295,27 @@ class SettingsOfGroups:
             handover_max_partitions=config.group_consumer_handover_max_partitions,
             handover_interval_ms=config.group_consumer_handover_interval_ms,
             ownership_fencing_enable=config.group_consumer_ownership_fencing_enable,
+            share_session_timeout_ms=config.group_share_session_timeout_ms,
+            share_heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+            share_assignment_interval_ms=config.group_share_assignment_interval_ms,
+            share_record_lock_duration_ms=config.group_share_record_lock_duration_ms,
+            share_delivery_count_limit=config.group_share_delivery_count_limit,
+            share_partition_max_record_locks=config.group_share_partition_max_record_locks,
         )
         self._own: dict[str, GroupSettings] = {}
 
     def of(self, group_id: str) -> GroupSettings:
         return self._own.get(group_id, self._default)
+
+    def of_shares(self, group_id: str) -> ShareSettings:
+        """Those of a share group's share-partitions."""
+        settings = self.of(group_id)
+        return ShareSettings(
+            settings.share_record_lock_duration_ms,
+            settings.share_delivery_count_limit,
+            settings.share_partition_max_record_locks,
+            settings.share_renew_acknowledge_enable,
+        )
 
     def put(self, group_id: str, overrides: Mapping[str, str]) -> GroupSettings:
         """Replace the group's own settings. Returns what was in force before."""
@@ -211,6 +323,9 @@ class SettingsOfGroups:
         settings = self.with_own(overrides)
         if settings.session_timeout_ms <= settings.heartbeat_interval_ms:  # a setting of the server has changed
             settings = msgspec.structs.replace(settings, heartbeat_interval_ms=max(settings.session_timeout_ms // 3, 1))
+        if settings.share_session_timeout_ms <= settings.share_heartbeat_interval_ms:
+            interval = max(settings.share_session_timeout_ms // 3, 1)
+            settings = msgspec.structs.replace(settings, share_heartbeat_interval_ms=interval)
         if settings == self._default:
             self._own.pop(group_id, None)
         else:
@@ -231,8 +346,5 @@ class SettingsOfGroups:
         return msgspec.structs.replace(self._default, **values)
 
     def _within_bounds(self, name: str, value: Any) -> Any:
-        short = name.removeprefix("consumer.")
-        if short not in BOUNDED:
-            return value
-        low, high = consumer_bounds(self._config, short)
-        return min(max(value, low), high)
+        bounds = _bounds(self._config, name)
+        return value if bounds is None else min(max(value, bounds[0]), bounds[1])

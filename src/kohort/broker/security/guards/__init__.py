@@ -11,6 +11,7 @@ topics        Metadata, DescribeTopicPartitions, CreateTopics, DeleteTopics, Cre
 records       Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords, DescribeProducers
 groups        the APIs of groups
 offsets       OffsetCommit, OffsetFetch, OffsetDelete
+shares        the APIs of share groups
 transactions  the APIs of transactional producers
 cluster       APIs about the cluster, and its configs
 table         the guard of each API

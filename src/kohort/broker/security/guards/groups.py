@@ -112,12 +112,12 @@ def _described(
             continue
         if not tells:
             group = changed(group, explanation=b"", stories=())
-        groups.append(_with_operations(ask, group))
+        groups.append(with_operations(ask, group))
         yield ROW_BYTES
     return changed(answer, groups=(*groups, *refused))
 
 
-def _with_operations(ask: Ask, group: Any) -> Any:
+def with_operations(ask: Ask, group: Any) -> Any:
     if group.authorized_operations == NOT_ASKED:
         return group
     return changed(group, authorized_operations=ask.operations(GROUP, group.group_id, GROUP_OPERATIONS))
@@ -137,7 +137,7 @@ def _described_consumers(
     for group in answer.groups:
         if group.group_id not in denied:
             seen = yield from _sees_topics(ask, group)
-            groups.append(_with_operations(ask, group) if seen else _hidden(group))
+            groups.append(with_operations(ask, group) if seen else _hidden(group))
     return changed(answer, groups=(*groups, *refused))
 
 

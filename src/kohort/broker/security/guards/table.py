@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.broker.security.authorizer import Rights
-from kohort.broker.security.guards import cluster, groups, offsets, records, topics, transactions
+from kohort.broker.security.guards import cluster, groups, offsets, records, shares, topics, transactions
 from kohort.broker.security.guards.ask import Guard
 from kohort.broker.state import BrokerState
 
@@ -62,6 +62,14 @@ GUARDS: dict[int, Guard] = {
     69: groups.consumer_group_describe,
     74: cluster.list_config_resources,
     75: topics.describe_topic_partitions,
+    76: shares.heartbeat,
+    77: shares.describe,
+    78: shares.fetch,
+    79: shares.acknowledge,
+    **dict.fromkeys(range(83, 88), shares.states),
+    90: shares.describe_offsets,
+    91: shares.alter_offsets,
+    92: shares.delete_offsets,
 }
 
 SHORT: dict[int, Callable[[BrokerState, Rights, Any, int], bool]] = {0: records.may_produce, 1: records.may_fetch}

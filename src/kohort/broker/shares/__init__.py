@@ -1,0 +1,6 @@
+"""Share groups in the broker (KIP-932): the shards of their state, and the sessions of their members.
+
+shards    the shards of the share coordinator; what the group coordinator asks of them
+sessions  share sessions: which partitions a member fetches, and the number of its next request
+access    a share-partition on behalf of a request: topic, leader, rights, state
+"""

@@ -1,0 +1,185 @@
+"""The life of a shard's share groups: load, topics, settings, deadlines, deletion; offsets that are set or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kohort.config import Config
+from kohort.coordinator.events import GroupRequested, Millis, Reply
+from kohort.coordinator.hard_state import HardState
+from kohort.coordinator.records import generation_record
+from kohort.coordinator.settings.group_settings import SettingsOfGroups
+from kohort.coordinator.share_groups.group import ShareGroup
+from kohort.coordinator.share_groups.heartbeat import ShareHeartbeats
+from kohort.coordinator.share_groups.records import (
+    initialized_record,
+    share_group_record,
+    share_target_epoch_record,
+)
+from kohort.coordinator.share_groups.targets import ASSIGN, INITIALIZE, SESSION, ShareTargets
+from kohort.coordinator.shares.events import InitializeShares
+from kohort.coordinator.soft_state import Running
+from kohort.coordinator.topics import Topics
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.alter_share_group_offsets import (
+    AlteredOffset,
+    AlteredOffsetsTopic,
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    NewOffsetsTopic,
+)
+from kohort.wire.schemas.delete_share_group_offsets import (
+    DeletedOffsetsTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+from kohort.wire.schemas.share_group_records import TopicPartitionsInfo
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+NO_ID = bytes(16)
+
+
+class ShareGroups:
+    def __init__(self, config: Config, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
+        self.targets = ShareTargets(hard, running, settings)
+        self.heartbeats = ShareHeartbeats(config, self.targets)
+        self._hard = hard
+        self._running = running
+
+    @property
+    def groups(self) -> dict[str, ShareGroup]:
+        return self._hard.shares.groups
+
+    @property
+    def topics(self) -> Topics:
+        return self.targets.topics
+
+    def is_other(self, group_id: str) -> bool:
+        """Whether a group of this name exists that is no share group."""
+        hard = self._hard
+        return group_id in self._running.groups or group_id in hard.consumers.groups or hard.has_offsets(group_id)
+
+    def topics_are(self, topics: Topics) -> None:
+        self.targets.topics = topics
+
+    def topics_changed(self, now: Millis, names: Iterable[str] | None = None) -> None:
+        """`names`: the topics that changed, if known."""
+        wanted = None if names is None else set(names)
+        for group in list(self.groups.values()):
+            known = {*group.subscribers, *(info.topic_name for info in group.initialized.values())}
+            if wanted is not None and wanted.isdisjoint(known):
+                continue
+            self.targets.refresh(group, now, bump=self.targets.forget_deleted(group))
+
+    def deadline_reached(self, key: tuple[str, str, str], now: Millis) -> None:
+        kind, group_id, member_id = key
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        if kind == SESSION and member_id in group.members:
+            self.heartbeats.remove(group, member_id, now)
+        elif kind == ASSIGN:
+            self.targets.make(group, now)
+        elif kind == INITIALIZE:
+            self.targets.refresh(group, now, bump=False)
+
+    def load(self, now: Millis) -> None:
+        for group in self.groups.values():
+            session = self.targets.settings(group).share_session_timeout_ms
+            for member_id in group.members:
+                self._running.deadlines.set((SESSION, group.group_id, member_id), now + session)
+        self.topics_changed(now)
+
+    def delete(self, group: ShareGroup) -> None:
+        """Forget a group without members, and what its share-partitions have."""
+        assert not group.members, group.group_id
+        name = group.group_id
+        if self._running.deviations.numbers_go_on:
+            highest = max(group.epoch, self._running.former_generation(name))
+            self.targets.emit(generation_record(name, highest))
+        self.targets.forget(group, list(group.initialized.values()))
+        self.targets.emit(initialized_record(name, None))
+        self.targets.emit(share_target_epoch_record(name, None))
+        self.targets.emit(share_group_record(name, None))
+        for kind in (ASSIGN, INITIALIZE):
+            self._running.deadlines.clear((kind, name, ""))
+
+    # -- offsets
+
+    def _check_offsets(self, group_id: str, group: ShareGroup | None) -> ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if group is None and self.is_other(group_id):
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NON_EMPTY_GROUP if group is not None and group.members else ErrorCode.NONE
+
+    def alter_offsets(self, event: GroupRequested, now: Millis) -> None:
+        """SH13: the group's next epoch is the state epoch of what is set."""
+        request: AlterShareGroupOffsetsRequest = event.body
+        group = self.groups.get(request.group_id)
+        error = self._check_offsets(request.group_id, group)
+        if error:
+            answer = AlterShareGroupOffsetsResponse(error_code=error, error_message=error.message)
+            self._running.out.replies.append(Reply(event.request_id, answer))
+            return
+        group = self.targets.found(request.group_id)
+        self.targets.emit(share_group_record(group.group_id, group.epoch + 1, group.metadata_hash))
+        topics = dict(group.initialized)
+        rows = tuple(self._altered(group, topic, topics, now) for topic in request.topics)
+        self.targets.emit(initialized_record(group.group_id, topics.values()))
+        self.targets.make(group, now)
+        self._running.out.replies.append(Reply(event.request_id, AlterShareGroupOffsetsResponse(responses=rows)))
+
+    def _altered(
+        self, group: ShareGroup, wanted: NewOffsetsTopic, topics: dict[bytes, TopicPartitionsInfo], now: Millis
+    ) -> AlteredOffsetsTopic:
+        spec = self.topics.by_name.get(wanted.topic_name)
+        rows = []
+        for partition in wanted.partitions:
+            index = partition.partition_index
+            if spec is None or not 0 <= index < spec.partitions:
+                rows.append(AlteredOffset(partition_index=index, error_code=UNKNOWN, error_message=UNKNOWN.message))
+                continue
+            known = topics.get(spec.topic_id)
+            indexes = {*(known.partitions if known is not None else ()), index}
+            topics[spec.topic_id] = TopicPartitionsInfo(
+                topic_id=spec.topic_id,
+                topic_name=spec.name,
+                partitions=tuple(sorted(indexes)),
+                create_timestamp=known.create_timestamp if known is not None else now,
+            )
+            self._running.out.shares.append(
+                InitializeShares(group.group_id, spec.topic_id, (index,), group.epoch, partition.start_offset)
+            )
+            rows.append(AlteredOffset(partition_index=index))
+        topic_id = spec.topic_id if spec is not None else NO_ID
+        return AlteredOffsetsTopic(topic_name=wanted.topic_name, topic_id=topic_id, partitions=tuple(rows))
+
+    def delete_offsets(self, event: GroupRequested) -> None:
+        request: DeleteShareGroupOffsetsRequest = event.body
+        group = self.groups.get(request.group_id)
+        error = self._check_offsets(request.group_id, group)
+        if not error and group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        if error or group is None:
+            answer = DeleteShareGroupOffsetsResponse(error_code=error, error_message=error.message)
+            self._running.out.replies.append(Reply(event.request_id, answer))
+            return
+        by_name = {info.topic_name: info for info in group.initialized.values()}
+        rows, gone = [], []
+        for topic in request.topics:
+            info = by_name.pop(topic.topic_name, None)
+            if info is None:
+                rows.append(
+                    DeletedOffsetsTopic(
+                        topic_name=topic.topic_name, topic_id=NO_ID, error_code=UNKNOWN, error_message=UNKNOWN.message
+                    )
+                )
+            else:
+                gone.append(info)
+                rows.append(DeletedOffsetsTopic(topic_name=topic.topic_name, topic_id=info.topic_id))
+        if gone:
+            self.targets.forget(group, gone)
+        self._running.out.replies.append(
+            Reply(event.request_id, DeleteShareGroupOffsetsResponse(responses=tuple(rows)))
+        )

@@ -1,0 +1,357 @@
+"""One shard of the share coordinator: it owns one partition of `__share_group_state` and the share-partitions that hash
+to it.
+
+In Kafka the leader of the data keeps the locks, and asks the share coordinator to store what they ended with. Here both
+are this machine: an acknowledgement is a record of the turn's own commit, so there is no state in between, and no write
+that fails after the answer was decided.
+
+A write is an update; after some updates, and where it would be large, it is a snapshot of the whole state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kohort.coordinator.deadlines import Deadlines
+from kohort.coordinator.events import (
+    DeadlineReached,
+    Effects,
+    Event,
+    Loaded,
+    Millis,
+    Record,
+    Reply,
+    RequestId,
+    Restored,
+    ServerPaused,
+    Unloaded,
+)
+from kohort.coordinator.offsets.sizes import Total
+from kohort.coordinator.shares.cells import (
+    Cell,
+    count_terminal,
+    cut,
+    cut_changes,
+    finished_up_to,
+    index_at,
+    is_terminal,
+    merge,
+)
+from kohort.coordinator.shares.events import (
+    NOBODYS,
+    RESET,
+    Acknowledge,
+    Acquire,
+    Acquired,
+    Delete,
+    Freed,
+    Initialize,
+    Load,
+    Release,
+    ShareEvent,
+    ShareKey,
+    Write,
+    WriteSnapshots,
+)
+from kohort.coordinator.shares.records import parse, share_record
+from kohort.coordinator.shares.settings import SettingsOf
+from kohort.coordinator.shares.share_partition import SharePartition
+from kohort.coordinator.shares.state import ShareState, Snapshot, Update
+from kohort.coordinator.state_machine import LogName
+from kohort.wire.errors import ErrorCode
+
+SHARES_TOPIC = "__share_group_state"
+DUE_AT_ONCE = 20
+"""Share-partitions whose locks one step ends. The shard stays due while there are more."""
+MOST_CHANGES = 1_000
+"""Cells of an update; more are written as a snapshot. The broker keeps only the newest of a turn's large records of one
+key, so an update must never be large."""
+LAST_EPOCH = 65_535
+"""Of snapshots: an unsigned 16-bit number."""
+
+
+class ShareShard:
+    """The `StateMachine` of share-partitions."""
+
+    def __init__(
+        self,
+        index: int,
+        settings_of: SettingsOf,
+        updates_per_snapshot: int,
+        total: Total | None = None,
+        most_entries: int = 1_000_000,
+    ) -> None:
+        """`total` counts the ranges in memory of all shards."""
+        self.log = LogName(SHARES_TOPIC, index)
+        self.states: dict[ShareKey, ShareState] = {}
+        """The hard state. Handlers may read it."""
+        self.served: dict[ShareKey, SharePartition] = {}
+        """Share-partitions that a leader serves."""
+        self._settings_of = settings_of
+        self._updates_per_snapshot = updates_per_snapshot
+        self._total = total if total is not None else Total()
+        self._most_entries = most_entries
+        self._deadlines: Deadlines[ShareKey] = Deadlines()
+        self._records: list[Record] = []
+        self._replies: list[Reply] = []
+        self._freed: list[Freed] = []
+
+    # -- the contract
+
+    def step(self, event: ShareEvent | Event, now: Millis) -> Effects:
+        match event:
+            case Acquire():
+                self._acquire(event, now)
+            case Acknowledge():
+                self._acknowledge(event, now)
+            case Load():
+                self._load(event, now)
+            case Release():
+                for key in event.keys:
+                    self._give_back(key, lambda served, limit: served.release(event.member, limit), now)
+            case DeadlineReached():
+                for _ in range(DUE_AT_ONCE):
+                    due = self._deadlines.pop_due(now)
+                    if due is None:
+                        break
+                    self._give_back(due, lambda served, limit: served.expire(now, limit), now)
+            case Initialize():
+                self._reply(event.request_id, self._initialize(event, now))
+            case Delete():
+                self._records += [share_record(key, None) for key in event.keys if key in self.states]
+            case Write():
+                self._reply(event.request_id, self._write(event, now))
+            case WriteSnapshots():
+                for key in event.keys:
+                    if key in self.states:
+                        self._snapshot(key, now)
+            case ServerPaused():
+                self._lengthen(event.lost_ms)
+            case Loaded() | Unloaded() | Restored():
+                pass
+            case _:
+                self._others(event)
+        effects = Effects(tuple(self._records), tuple(self._replies), shares=tuple(self._freed))
+        self._records.clear()
+        self._replies.clear()
+        self._freed.clear()
+        return effects
+
+    def _others(self, event: object) -> None:
+        raise TypeError(f"no event of share-partitions: {type(event).__name__}")
+
+    def apply(self, record: Record, timestamp: Millis) -> None:
+        parsed = record.parsed or parse(record)
+        if parsed is None:
+            return
+        key, value = parsed
+        served = self.served.get(key)
+        before = self._entries(key, served)
+        if value is None:
+            self.states.pop(key, None)
+            self.served.pop(key, None)
+            self._deadlines.clear(key)
+        else:
+            state = self.states.get(key)
+            if state is None:
+                if isinstance(value, Update):
+                    return  # its snapshot is gone, and so is the share-partition
+                state = self.states[key] = ShareState()
+            epoch = state.state_epoch
+            state.apply(value)
+            if served is not None and state.state_epoch != epoch:
+                served.restart()
+            elif served is not None:
+                served.started_at(state.start)
+        self._total.bytes += self._entries(key, served) - before
+
+    def next_deadline(self) -> Millis | None:
+        return self._deadlines.next()
+
+    def validate(self) -> None:
+        for key, state in self.states.items():
+            terminal = count_terminal(state.cells, state.start)
+            assert state.complete == terminal, f"{key}: counts {state.complete} as finished, but {state.cells}"
+            assert not state.cells or state.cells[0][0] >= state.start, f"{key}: {state.cells} below {state.start}"
+        for key, served in self.served.items():
+            assert served.state is self.states[key], f"{key}: another state"
+            served.check()
+            due = self._deadlines.get(key)
+            assert not served.locks or (due is not None and served.due is not None and due <= served.due), key
+
+    # -- queries
+
+    @property
+    def entries(self) -> int:
+        """Ranges in memory, of all shards."""
+        return self._total.bytes
+
+    def _entries(self, key: ShareKey, served: SharePartition | None) -> int:
+        state = self.states.get(key)
+        if state is None:
+            return 0
+        return len(state.cells) + (len(served.locks) if served is not None else 0)
+
+    # -- events
+
+    def _load(self, event: Load, now: Millis) -> None:
+        key, state = event.key, self.states.get(event.key)
+        if state is None:
+            return
+        served = self.served.get(key)
+        if served is None:
+            served = self.served[key] = SharePartition(state, event.leader_epoch)
+        elif served.leader_epoch != event.leader_epoch:
+            self._total.bytes -= len(served.locks)
+            served.lead(event.leader_epoch)
+            self._freed.append(Freed(key))
+        start = state.start
+        if start == RESET:
+            start = max(event.initial, event.log_start)
+        elif start < event.log_start:
+            start = event.log_start  # SH50
+        start = finished_up_to(start, state.cells, ())
+        if start != state.start or event.leader_epoch != state.leader_epoch:
+            self._store(key, state, (), start, event.leader_epoch, now)
+
+    def _acquire(self, event: Acquire, now: Millis) -> None:
+        served = self.served.get(event.key)
+        if served is None or self._total.bytes >= self._most_entries:
+            self._reply(event.request_id, Acquired())
+            return
+        before = len(served.locks)
+        acquired, archived = served.acquire(event, self._settings_of(event.key.group), now)
+        self._total.bytes += len(served.locks) - before
+        if archived:
+            self._put(event.key, served.state, archived, now)
+        if acquired.ranges:
+            self._arm(event.key, served)
+        self._reply(event.request_id, acquired)
+
+    def _acknowledge(self, event: Acknowledge, now: Millis) -> None:
+        served = self.served.get(event.key)
+        if served is None:
+            # Nothing is locked. The server has started again, or the share-partition is gone.
+            self._reply(event.request_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        before = len(served.locks)
+        settings = self._settings_of(event.key.group)
+        error, cells = served.acknowledge(event.member, event.batches, settings, now)
+        self._total.bytes += len(served.locks) - before
+        if cells:
+            self._put(event.key, served.state, cells, now)
+            # Room in the window is news too, for those that wait.
+            self._freed.append(Freed(event.key))
+        self._reply(event.request_id, error)
+
+    def _give_back(self, key: ShareKey, end: Callable[[SharePartition, int], list[Cell]], now: Millis) -> None:
+        served = self.served.get(key)
+        if served is None:
+            return
+        before = len(served.locks)
+        cells = end(served, self._settings_of(key.group).delivery_limit)
+        self._total.bytes += len(served.locks) - before
+        if cells:
+            self._put(key, served.state, cells, now)
+            self._freed.append(Freed(key))
+        self._arm(key, served)
+
+    def _initialize(self, event: Initialize, now: Millis) -> ErrorCode:
+        for key in event.keys:
+            state = self.states.get(key)
+            if state is not None and event.state_epoch < state.state_epoch:
+                return ErrorCode.FENCED_STATE_EPOCH
+        for key in event.keys:
+            state = self.states.get(key)
+            epoch = 0 if state is None else state.snapshot_epoch + 1 & LAST_EPOCH
+            leader_epoch = 0 if state is None else state.leader_epoch
+            snapshot = Snapshot(epoch, event.state_epoch, leader_epoch, event.start, 0, now, now)
+            self._records.append(share_record(key, snapshot))
+            self._freed.append(Freed(key))
+        return ErrorCode.NONE
+
+    def _write(self, event: Write, now: Millis) -> ErrorCode:
+        state = self.states.get(event.key)
+        if state is None:
+            return ErrorCode.INVALID_REQUEST
+        if event.leader_epoch < state.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if event.state_epoch < state.state_epoch:
+            return ErrorCode.FENCED_STATE_EPOCH
+        start = max(state.start, event.start)
+        cells = list(state.cells)
+        merge(cells, event.cells)
+        cut(cells, start)
+        complete = count_terminal(cells, start)
+        epoch = state.snapshot_epoch + 1 & LAST_EPOCH
+        snapshot = Snapshot(
+            epoch, state.state_epoch, event.leader_epoch, start, complete, state.created_ms, now, tuple(cells)
+        )
+        self._records.append(share_record(event.key, snapshot))
+        return ErrorCode.NONE
+
+    # -- writing
+
+    def _put(self, key: ShareKey, state: ShareState, changes: Sequence[Cell], now: Millis) -> None:
+        start = finished_up_to(state.start, state.cells, changes)
+        self._store(key, state, changes, start, state.leader_epoch, now)
+
+    def _store(
+        self, key: ShareKey, state: ShareState, changes: Sequence[Cell], start: int, leader_epoch: int, now: Millis
+    ) -> None:
+        """`changes` were not finished before."""
+        if state.updates + 1 >= self._updates_per_snapshot or len(changes) > MOST_CHANGES:
+            self._records.append(share_record(key, _snapshot(state, changes, start, leader_epoch, now)))
+            return
+        complete = state.complete + count_terminal(changes, start)
+        if start != state.start:
+            complete -= _terminal_below(state.cells, start)
+        update = Update(state.snapshot_epoch, leader_epoch, start, complete, cut_changes(changes, start))
+        self._records.append(share_record(key, update))
+
+    def _snapshot(self, key: ShareKey, now: Millis) -> None:
+        state = self.states[key]
+        self._records.append(share_record(key, _snapshot(state, (), state.start, state.leader_epoch, now)))
+
+    def _arm(self, key: ShareKey, served: SharePartition) -> None:
+        if served.due is not None:
+            self._deadlines.set(key, served.due)
+        else:
+            self._deadlines.clear(key)
+
+    def _lengthen(self, by: Millis) -> None:
+        """The time in which the server answered nobody does not count against those that hold locks."""
+        for key, served in self.served.items():
+            if served.locks:
+                served.lengthen(by)
+                self._arm(key, served)
+
+    def _reply(self, request_id: RequestId, body: Any) -> None:
+        if request_id != NOBODYS:
+            self._replies.append(Reply(request_id, body))
+
+
+def _terminal_below(cells: Sequence[Cell], start: int) -> int:
+    """How many of these offsets are finished, and below `start`."""
+    return sum(
+        min(last, start - 1) - first + 1
+        for first, last, state, _ in cells[: index_at(cells, start) + 1]
+        if is_terminal(state) and first < start
+    )
+
+
+def _snapshot(state: ShareState, changes: Sequence[Cell], start: int, leader_epoch: int, now: Millis) -> Snapshot:
+    cells = list(state.cells)
+    merge(cells, changes)
+    cut(cells, start)
+    return Snapshot(
+        state.snapshot_epoch + 1 & LAST_EPOCH,
+        state.state_epoch,
+        leader_epoch,
+        start,
+        count_terminal(cells, start),
+        state.created_ms,
+        now,
+        tuple(cells),
+    )
