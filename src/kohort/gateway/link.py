@@ -1,0 +1,470 @@
+"""A client's connection to a gateway, and its own connection to the upstream cluster.
+
+The client's bytes are cut at requests (requests.py). Those of groups go to `own`, a connection of kohort's broker as a
+server has them; `OwnSide` is its transport. The others go to the upstream broker behind the client's listener, byte by
+byte. That connection is opened with the first such request, so a connection that only heartbeats takes none. The answers
+of both sides leave in the order of the requests (answers.py).
+
+Back-pressure. The client is not read while its requests do not leave (the upstream connection is not open or its buffer
+is full), while `own` does not want more, and while too many of its requests are not answered. The upstream broker is not
+read while the client does not read, or while too many bytes of answers wait for an earlier answer.
+
+The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise, and without a
+login, the next request opens another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol, cast
+
+from kohort.broker.turn import Arrived, Passed
+from kohort.config import Address
+from kohort.gateway.answers import Answers
+from kohort.gateway.requests import (
+    API_VERSIONS,
+    DESCRIBE_CLUSTER,
+    FIND_COORDINATOR,
+    LIST_GROUPS,
+    METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Piece,
+    Request,
+    Requests,
+    Route,
+)
+from kohort.gateway.rewriting import (
+    decoded_answer,
+    decoded_request,
+    encoded_answer,
+    moved_cluster,
+    moved_coordinators,
+    moved_metadata,
+    no_groups,
+    own_coordinator,
+)
+from kohort.gateway.sasl import Login
+from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
+from kohort.server.log import LimitedLog
+from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.describe_cluster import DescribeClusterResponse
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.metadata import MetadataResponse
+from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+BUFFER_BYTES = 1_048_576
+"""Bytes in the buffer of either socket above which the other side is not read."""
+HELD_BYTES = 262_144
+"""Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
+MOST_OWED = 1_000
+"""Requests without an answer, above which the client is not read."""
+CONNECT_S = 10.0
+REFUSED = {
+    25: "AddOffsetsToTxn: offsets in transactions do not pass a gateway (docs/gateway.md)",
+    28: "TxnOffsetCommit: offsets in transactions do not pass a gateway (docs/gateway.md)",
+}
+GROUP = 0
+"""FindCoordinator's type of keys."""
+
+
+class Target(NamedTuple):
+    """A broker of the upstream cluster."""
+
+    host: str
+    port: int
+
+
+class Owner(Protocol):
+    """The part of the gateway that a link uses."""
+
+    log: LimitedLog
+    max_bytes: int
+    clients_authenticate: bool
+
+    @property
+    def is_known(self) -> bool:
+        """The upstream cluster has been seen, now or by an earlier process."""
+
+    def arrive(self, event: Arrived) -> None: ...
+    def learn(self, metadata: MetadataResponse) -> None:
+        """Called with each Metadata answer before it leaves."""
+
+    def address_of(self, broker: int, listener: str) -> Address | None: ...
+    def coordinator(self) -> int: ...
+    def is_coordinators(self, place: int) -> bool: ...
+    async def connect(self, place: int, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Open a connection to the broker at a place; place 0: to any. Raises OSError, and what TLS raises."""
+
+    def opened(self, link: Link) -> None: ...
+    def closed(self, link: Link) -> None: ...
+
+
+class Link:
+    """An asyncio.Protocol by its methods."""
+
+    def __init__(self, owner: Owner, own: Connection, place: int) -> None:
+        self._owner = owner
+        self._own: Connection | None = own
+        self.place = place
+        self._listener = own.listener
+        self._requests = Requests(owner.max_bytes)
+        self._answers = Answers(owner.max_bytes)
+        self._login = Login() if owner.clients_authenticate else None
+        self._client: asyncio.Transport | None = None
+        self._upstream: asyncio.Transport | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._unsent: list[bytes] = []
+        """Requests that wait for the upstream connection."""
+        self._paused: set[str] = set()
+        self._upstream_paused: set[str] = set()
+
+    @property
+    def peer(self) -> str:
+        return "?" if self._own is None else self._own.peer
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client has not read."""
+        return 0 if self._client is None else self._client.get_write_buffer_size() + self._answers.held_bytes
+
+    # -- the client's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert self._own is not None
+        self._client = client = cast(asyncio.Transport, transport)
+        self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
+        client.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
+        self._owner.opened(self)
+        if not self._owner.is_known and not client.is_closing():
+            self._close("the upstream cluster has not been seen yet")
+
+    def data_received(self, data: bytes) -> None:
+        own = self._own
+        if own is None or self._client is None or self._client.is_closing():
+            return
+        own.stirred = True
+        try:
+            pieces = self._requests.feed(data)
+        except ProtocolError as error:
+            self._close(TLS_CAME if data.startswith(TLS_RECORD) else f"malformed request: {error}")
+            return
+        forward: list[bytes] = []
+        try:
+            for piece in pieces:
+                if piece.route is Route.OWN:
+                    self._to_own(own, piece)
+                elif piece.route is Route.UPSTREAM:
+                    self._expect(piece.request)
+                    forward.append(piece.data)
+                elif piece.route is Route.WHOLE:
+                    assert piece.request is not None
+                    self._decide(own, piece.request, piece.data, forward)
+                elif piece.request is not None:
+                    raise _Refused(_why_refused(piece.request))
+        except (_Refused, ProtocolError) as error:
+            self._forward(forward)
+            self._close(str(error))
+            return
+        self._forward(forward)
+        if len(self._answers) > MOST_OWED:
+            self._pause("unanswered")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The objects do not refer to each other any more: the garbage collector runs rarely (server/collector.py)."""
+        self._owner.closed(self)
+        own, self._own = self._own, None
+        self._client = None
+        if own is not None:
+            own.connection_lost(exc)
+        if self._upstream is not None:
+            self._upstream.close()  # what was forwarded arrives, as if the client had sent it to the broker itself
+            self._upstream = None
+        elif self._opening is not None and not self._unsent:
+            self._opening.cancel()
+
+    def pause_writing(self) -> None:
+        self._pause_upstream("client")
+        if self._own is not None:
+            self._own.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._resume_upstream("client")
+        if self._own is not None:
+            self._own.resume_writing()
+
+    def _pause(self, why: str) -> None:
+        if not self._paused and self._client is not None and not self._client.is_closing():
+            self._client.pause_reading()
+        self._paused.add(why)
+
+    def _resume(self, why: str) -> None:
+        if why in self._paused:
+            self._paused.discard(why)
+            if not self._paused and self._client is not None and not self._client.is_closing():
+                self._client.resume_reading()
+
+    def _close(self, reason: str) -> None:
+        """When everything sent has left."""
+        if self._client is not None and not self._client.is_closing():
+            self._owner.log.info("connection closed", peer=self.peer, reason=reason)
+            self._client.close()
+
+    def abort(self) -> None:
+        if self._client is not None:
+            self._client.abort()
+
+    # -- requests
+
+    def _to_own(self, own: Connection, piece: Piece) -> None:
+        if piece.request is not None:
+            if self._login is not None and not self._login.is_over and piece.request.key != API_VERSIONS:
+                raise _Refused("a request of a group before the client has authenticated")
+            self._answers.expect(piece.request, Route.OWN)
+        own.data_received(piece.data)
+
+    def _expect(self, request: Request | None) -> None:
+        """A request goes to the upstream broker; None: more bytes of one."""
+        if request is None or not request.is_answered:
+            return
+        rewriting = None
+        if request.key == METADATA:
+            rewriting = self._moved(request, MetadataResponse, self._metadata)
+        elif request.key == DESCRIBE_CLUSTER:
+            rewriting = self._moved(request, DescribeClusterResponse, moved_cluster)
+        elif request.key == FIND_COORDINATOR:
+            rewriting = self._moved(request, FindCoordinatorResponse, moved_coordinators)
+        self._answers.expect(request, Route.UPSTREAM, rewriting)
+        if self._answers.waits_for(Route.OWN) and self._own is not None:
+            self._owner.arrive(Passed(self._own.id))
+
+    def _moved(self, request: Request, response: type, move: Callable[[Any, Any], Any]) -> Callable[[bytes], bytes]:
+        owner, listener = self._owner, self._listener
+
+        def rewriting(answer: bytes) -> bytes:
+            found = decoded_answer(request, answer, response)
+            return encoded_answer(request, move(found, lambda broker: owner.address_of(broker, listener)))
+
+        return rewriting
+
+    def _metadata(self, found: MetadataResponse, address_of: Callable[[int], Address | None]) -> MetadataResponse:
+        self._owner.learn(found)
+        return moved_metadata(found, address_of)
+
+    def _decide(self, own: Connection, request: Request, data: bytes, forward: list[bytes]) -> None:
+        """Requests whose content, or whose listener, decides who answers."""
+        match request.key:
+            case _ if request.key == LIST_GROUPS:
+                if self._owner.is_coordinators(self.place):
+                    self._to_own(own, Piece(request, Route.OWN, data))
+                else:
+                    self._send(self._answers.made(encoded_answer(request, no_groups())))
+            case _ if request.key == FIND_COORDINATOR:
+                asked = decoded_request(request, data, FindCoordinatorRequest)
+                if asked.key_type == GROUP:
+                    node = self._owner.coordinator()
+                    at = self._owner.address_of(node, self._listener)
+                    self._send(self._answers.made(encoded_answer(request, own_coordinator(request, asked, node, at))))
+                else:
+                    self._expect(request)
+                    forward.append(data)
+            case _:
+                self._sasl(request, data)
+                forward.append(data)
+
+    def _sasl(self, request: Request, data: bytes) -> None:
+        login = self._login
+        if login is None:
+            self._answers.expect(request, Route.UPSTREAM)
+            return
+        response: type
+        if request.key == SASL_HANDSHAKE:
+            login.begins(decoded_request(request, data, SaslHandshakeRequest).mechanism)
+            response = SaslHandshakeResponse
+        else:
+            assert request.key == SASL_AUTHENTICATE
+            login.says(decoded_request(request, data, SaslAuthenticateRequest).auth_bytes)
+            response = SaslAuthenticateResponse
+
+        def read(answer: bytes) -> bytes:
+            found = decoded_answer(request, answer, response)
+            login.answered(found.error_code, getattr(found, "auth_bytes", None))
+            return answer
+
+        self._answers.expect(request, Route.UPSTREAM, read)
+
+    # -- the upstream side
+
+    def _forward(self, pieces: list[bytes]) -> None:
+        if not pieces:
+            return
+        if self._upstream is None:
+            self._unsent += pieces
+            self._pause("connecting")
+            if self._opening is None:
+                self._opening = asyncio.get_running_loop().create_task(self._open())
+        elif len(pieces) == 1:
+            self._upstream.write(pieces[0])
+        else:
+            self._upstream.writelines(pieces)
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._owner.connect(self.place, lambda: cast(asyncio.Protocol, UpstreamSide(self)))
+        except (OSError, ValueError) as error:  # TimeoutError and SSLError among them
+            self._close(f"the upstream broker cannot be reached: {error or 'no connection in time'}")
+            self._unsent.clear()
+        finally:
+            self._opening = None
+
+    def upstream_made(self, transport: asyncio.Transport) -> None:
+        transport.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
+        unsent, self._unsent = self._unsent, []
+        transport.writelines(unsent)
+        if self._client is None:  # it has gone meanwhile
+            transport.close()
+            return
+        self._upstream = transport
+        if self._upstream_paused:
+            transport.pause_reading()
+        self._resume("connecting")
+
+    def upstream_received(self, data: bytes) -> None:
+        if self._client is None or self._client.is_closing():
+            return
+        if self._own is not None:
+            self._own.stirred = True
+        try:
+            self._send(self._answers.feed(Route.UPSTREAM, data))
+        except ProtocolError as error:
+            self._close(f"the upstream broker's answer makes no sense: {error}")
+            return
+        if self._answers.held_bytes > HELD_BYTES and self._answers.waits_for(Route.OWN):
+            self._pause_upstream("order")
+
+    def upstream_lost(self, exc: Exception | None) -> None:
+        self._upstream = None
+        self._upstream_paused.discard("order")
+        self._resume("upstream")
+        if self._login is not None or self._answers.waits_for(Route.UPSTREAM):
+            self._close(f"the upstream broker has closed its connection{f': {exc}' if exc else ''}")
+
+    def upstream_full(self, *, is_full: bool) -> None:
+        if is_full:
+            self._pause("upstream")
+        else:
+            self._resume("upstream")
+
+    def _pause_upstream(self, why: str) -> None:
+        if not self._upstream_paused and self._upstream is not None:
+            self._upstream.pause_reading()
+        self._upstream_paused.add(why)
+
+    def _resume_upstream(self, why: str) -> None:
+        if why in self._upstream_paused:
+            self._upstream_paused.discard(why)
+            if not self._upstream_paused and self._upstream is not None and not self._upstream.is_closing():
+                self._upstream.resume_reading()
+
+    # -- answers
+
+    def own_answered(self, data: bytes) -> None:
+        self._send(self._answers.feed(Route.OWN, data))
+        if self._answers.held_bytes <= HELD_BYTES:
+            self._resume_upstream("order")
+
+    def _send(self, pieces: list[bytes]) -> None:
+        if not pieces or self._client is None or self._client.is_closing():
+            return
+        if len(pieces) == 1:
+            self._client.write(pieces[0])
+        else:
+            self._client.writelines(pieces)
+        if len(self._answers) <= MOST_OWED // 2:
+            self._resume("unanswered")
+
+    def pause_own(self, *, paused: bool) -> None:
+        if paused:
+            self._pause("own")
+        else:
+            self._resume("own")
+
+    def close_own(self) -> None:
+        """The broker closes the connection, and has said why in the log."""
+        if self._client is not None:
+            self._client.close()
+
+
+class OwnSide:
+    """The transport of the broker's connection."""
+
+    def __init__(self, link: Link, client: asyncio.Transport) -> None:
+        self._link = link
+        self._client = client
+
+    def write(self, data: bytes) -> None:
+        self._link.own_answered(data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self._link.own_answered(b"".join(pieces))
+
+    def is_closing(self) -> bool:
+        return self._client.is_closing()
+
+    def close(self) -> None:
+        self._link.close_own()
+
+    def abort(self) -> None:
+        self._client.abort()
+
+    def pause_reading(self) -> None:
+        self._link.pause_own(paused=True)
+
+    def resume_reading(self) -> None:
+        self._link.pause_own(paused=False)
+
+    def get_write_buffer_size(self) -> int:
+        return self._link.unsent
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The link sets its own."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._client.get_extra_info(name, default)
+
+
+class UpstreamSide(asyncio.Protocol):
+    """The protocol of the connection to the upstream broker."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._link.upstream_made(cast(asyncio.Transport, transport))
+
+    def data_received(self, data: bytes) -> None:
+        self._link.upstream_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link.upstream_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._link.upstream_full(is_full=True)
+
+    def resume_writing(self) -> None:
+        self._link.upstream_full(is_full=False)
+
+
+class _Refused(Exception):
+    pass
+
+
+def _why_refused(request: Request) -> str:
+    told = REFUSED.get(request.key, f"the API with key {request.key}, version {request.version}, does not pass")
+    return f"a request that is not advertised: {told}"
