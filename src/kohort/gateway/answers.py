@@ -1,8 +1,8 @@
 """The answers that a client gets, in the order of its requests. Without IO.
 
-Requests of one connection are answered by kohort's coordinator, by the upstream cluster, and by the gateway itself. Each
-of these keeps its own order. An answer that is not due waits in memory. The bytes of an answer that is due leave as they
-arrive, so a large one is never held as a whole, unless addresses in it are rewritten.
+Requests of one connection are answered by kohort's coordinator, by the upstream cluster, and by the gateway itself.
+Each of these keeps its own order. An answer that is not due waits in memory. The bytes of an answer that is due leave
+as they arrive, so a large one is never held as a whole, unless addresses in it are rewritten.
 """
 
 from __future__ import annotations

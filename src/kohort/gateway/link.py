@@ -2,15 +2,15 @@
 
 The client's bytes are cut at requests (requests.py). Those of groups go to `own`, a connection of kohort's broker as a
 server has them; `OwnSide` is its transport. The others go to the upstream broker behind the client's listener, byte by
-byte. That connection is opened with the first such request, so a connection that only heartbeats takes none. The answers
-of both sides leave in the order of the requests (answers.py).
+byte. That connection is opened with the first such request, so a connection that only heartbeats takes none. The
+answers of both sides leave in the order of the requests (answers.py).
 
 Back-pressure. The client is not read while its requests do not leave (the upstream connection is not open or its buffer
-is full), while `own` does not want more, and while too many of its requests are not answered. The upstream broker is not
-read while the client does not read, or while too many bytes of answers wait for an earlier answer.
+is full), while `own` does not want more, and while too many of its requests are not answered. The upstream broker is
+not read while the client does not read, or while too many bytes of answers wait for an earlier answer.
 
-The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise, and without a
-login, the next request opens another one.
+The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise, and without
+a login, the next request opens another one.
 """
 
 from __future__ import annotations
@@ -180,6 +180,7 @@ class Link:
         self._owner.closed(self)
         own, self._own = self._own, None
         self._client = None
+        self._answers = Answers(self._owner.max_bytes)  # which may refer to this link
         if own is not None:
             own.connection_lost(exc)
         if self._upstream is not None:

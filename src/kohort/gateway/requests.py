@@ -1,8 +1,8 @@
 """A client's bytes, cut at the requests: what each of them needs, and who answers it. Without IO.
 
-Most bytes are never looked at. Of a request that is forwarded, the header is read, and of a Produce also `acks`, because
-a Produce with acks=0 has no answer. Requests of groups go to kohort's own coordinator. FindCoordinator and the SASL
-requests are collected as a whole, because their content decides.
+Most bytes are never looked at. Of a request that is forwarded, the header is read, and of a Produce also `acks`,
+because a Produce with acks=0 has no answer. Requests of groups go to kohort's own coordinator. FindCoordinator,
+ListGroups and the SASL requests are collected as a whole, because more than the API decides.
 """
 
 from __future__ import annotations
@@ -80,11 +80,9 @@ class Requests:
             length, key, version, correlation_id = HEAD.unpack_from(data, at)
             if not 8 <= length <= self._max_bytes:
                 raise BadLength(length, self._max_bytes, [])
-            is_answered: bool | None = True
-            if key == PRODUCE:
-                is_answered = _has_answer(data, at, length, version)
-                if is_answered is None:
-                    break
+            is_answered = _has_answer(data, at, length, version) if key == PRODUCE else True
+            if is_answered is None:
+                break
             request = Request(key, version, correlation_id, _route(key, version), is_answered)
             if request.route is Route.WHOLE and length > MOST_WHOLE:
                 raise BadLength(length, MOST_WHOLE, [])

@@ -105,4 +105,3 @@ def own_coordinator(
 
 def no_groups() -> ListGroupsResponse:
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=())
-

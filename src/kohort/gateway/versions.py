@@ -82,5 +82,3 @@ def told(upstream: Iterable[Mapping[int, tuple[int, int]]], *, consumer_groups: 
         if first <= last:
             found[key] = first, last
     return tuple(UpstreamApi(key=key, first=first, last=last) for key, (first, last) in sorted(found.items()))
-
-

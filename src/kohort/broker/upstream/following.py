@@ -1,8 +1,8 @@
 """Takes over what a gateway has found out about the cluster before which it stands.
 
-Its topics are topics of this catalog, with their ids and numbers of partitions, and without logs. So groups find them as
-they find the broker's own, also after a restart during which that cluster is away. Ends of logs are soft state: groups'
-lag is unknown, or that of the last refresh, until the edge reads them again.
+Its topics are topics of this catalog, with their ids and numbers of partitions, and without logs. So groups find them
+as they find the broker's own, also after a restart during which that cluster is away. Ends of logs are soft state:
+groups' lag is unknown, or that of the last refresh, until the edge reads them again.
 
 Nothing is deleted because an answer lacks it. The edge decides what is gone (`gateway/view.py`), because committed
 offsets are deleted with their topic.
