@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from kohort.client.security.security import Security
 from kohort.client.wire.routing import parse_addresses
 from kohort.gateway.gateway import Gateway
 from kohort.gateway.run import gateway_config
-from kohort.client.security.security import Security
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
 from kohort.testing import KohortServer
 
 REFRESH_S = 0.1
+UPSTREAM = os.environ.get("KOHORT_TEST_UPSTREAM", "")
+"""With an address, or with the word kohort for a server of the test's own, the tests of clients run through a gateway
+before it (make peers-gateway)."""
 
 
 class GatewayServer(KohortServer):
@@ -41,3 +46,18 @@ def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0
         if time.monotonic() > deadline:
             raise TimeoutError(what)
         time.sleep(0.02)
+
+
+@contextmanager
+def before_upstream(settings: dict[str, Any]) -> Iterator[GatewayServer]:
+    """A gateway with these settings before UPSTREAM."""
+    brokers = settings.pop("brokers", 1)
+    if UPSTREAM != "kohort":
+        with GatewayServer(UPSTREAM, **settings) as gateway:
+            yield gateway.wait_for_upstream()
+        return
+    with (
+        KohortServer(brokers=brokers, **settings) as upstream,
+        GatewayServer(upstream.bootstrap_servers, **settings) as gateway,
+    ):
+        yield gateway.wait_for_upstream()
