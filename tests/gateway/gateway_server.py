@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kohort.client.security.security import Security
@@ -17,7 +17,7 @@ from kohort.storage.memory import MemoryStorage
 from kohort.testing import KohortServer
 
 REFRESH_S = 0.1
-UPSTREAM = os.environ.get("KOHORT_TEST_UPSTREAM", "")
+UPSTREAM = os.environ.get("GATEWAY_UPSTREAM", "")
 """With an address, or with the word kohort for a server of the test's own, the tests of clients run through a gateway
 before it (make peers-gateway)."""
 
@@ -28,15 +28,22 @@ class GatewayServer(KohortServer):
         self._config = gateway_config(self._config)
         self._upstream = upstream
         self._gone_after_s = gone_after_s
-        self.gateway: Gateway
+        self.gateway: Gateway | None = None
 
     def _new_server(self, storage: MemoryStorage | None) -> Server:
         addresses = parse_addresses(self._upstream)
-        self.gateway = Gateway(addresses, Security(), refresh_s=REFRESH_S, gone_after_s=self._gone_after_s)
+        ports = self.broker_ports()  # they stay over restarts
+        self.gateway = Gateway(addresses, Security(), ports=ports, refresh_s=REFRESH_S, gone_after_s=self._gone_after_s)
         return Server(self._config, storage, self._clock, front=self.gateway)
 
+    def broker_ports(self) -> list[int]:
+        by_slot = {} if self.gateway is None else self.gateway.listening
+        return [next(iter(by_slot[slot].values())).port for slot in sorted(by_slot)]
+
     def wait_for_upstream(self) -> GatewayServer:
-        wait_for(lambda: all(check.good for check in self.gateway.checks()), "the gateway does not see its upstream")
+        assert self.gateway is not None
+        checks = self.gateway.checks
+        wait_for(lambda: all(check.good for check in checks()), "the gateway does not see its upstream")
         return self
 
 
@@ -51,13 +58,9 @@ def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0
 @contextmanager
 def before_upstream(settings: dict[str, Any]) -> Iterator[GatewayServer]:
     """A gateway with these settings before UPSTREAM."""
-    brokers = settings.pop("brokers", 1)
-    if UPSTREAM != "kohort":
-        with GatewayServer(UPSTREAM, **settings) as gateway:
-            yield gateway.wait_for_upstream()
-        return
-    with (
-        KohortServer(brokers=brokers, **settings) as upstream,
-        GatewayServer(upstream.bootstrap_servers, **settings) as gateway,
-    ):
-        yield gateway.wait_for_upstream()
+    of_brokers = {name: settings.pop(name) for name in ("brokers", "broker_rack") if name in settings}
+    with ExitStack() as stack:
+        upstream = UPSTREAM
+        if UPSTREAM == "kohort":
+            upstream = stack.enter_context(KohortServer(**of_brokers)).bootstrap_servers
+        yield stack.enter_context(GatewayServer(upstream, **settings)).wait_for_upstream()

@@ -45,17 +45,20 @@ class Gateway:
         upstream: Sequence[tuple[str, int]],
         security: Security,
         *,
+        ports: Sequence[int] = (),
         refresh_s: float = REFRESH_S,
         gone_after_s: float = GONE_AFTER_S,
     ) -> None:
         self.clients_authenticate = security.sasl is not None
         """The upstream cluster asks clients for a login, as it asks the gateway."""
+        self._ports = list(ports)
+        """By slot: the ports of the first of the settings' listeners. Other slots have those above that listener's."""
         self._bootstrap = list(upstream)
         self._security = security
         self._refresh_s = refresh_s
         self._gone_after_s = gone_after_s
         self._links: dict[Link, None] = {}
-        self._listening: dict[int, dict[str, Address]] = {}
+        self.listening: dict[int, dict[str, Address]] = {}
         """By slot: the addresses that clients get, by the name of the listener."""
         self._unheard: dict[int, str] = {}
         """Slots that cannot listen, and why."""
@@ -123,17 +126,18 @@ class Gateway:
         """Each broker of the cluster has its listeners."""
         for broker in self._view.brokers.values():
             slot = broker.slot
-            if slot in self._listening:
+            if slot in self.listening:
                 continue
             try:
-                bound = self._server.add_listeners(slot + 1)
+                port = self._ports[slot] if slot < len(self._ports) else None
+                bound = self._server.add_listeners(slot + 1, port)
             except (ListenFailed, ConfigError) as error:
                 if slot not in self._unheard:
                     log.error("a broker has no listener", broker=broker.id, why=str(error))
                 self._unheard[slot] = str(error)
                 continue
             self._unheard.pop(slot, None)
-            self._listening[slot] = {
+            self.listening[slot] = {
                 name: Address(self._server.advertised[name][0].host, address.port)
                 for name, address in bound.items()
                 if name in self._server.advertised
@@ -142,7 +146,7 @@ class Gateway:
                 "a broker has a listener",
                 broker=broker.id,
                 upstream=f"{broker.host}:{broker.port}",
-                listeners=", ".join(str(address) for address in self._listening[slot].values()),
+                listeners=", ".join(str(address) for address in self.listening[slot].values()),
             )
 
     # -- of links
@@ -156,7 +160,7 @@ class Gateway:
 
     def address_of(self, broker: int, listener: str) -> Address | None:
         found = self._view.brokers.get(broker)
-        return None if found is None else self._listening.get(found.slot, {}).get(listener)
+        return None if found is None else self.listening.get(found.slot, {}).get(listener)
 
     def coordinator(self) -> int:
         return self._view.coordinator

@@ -24,6 +24,7 @@ from kohort.config import Address
 from kohort.gateway.answers import Answers
 from kohort.gateway.requests import (
     API_VERSIONS,
+    CONFIGS,
     DESCRIBE_CLUSTER,
     FIND_COORDINATOR,
     LIST_GROUPS,
@@ -42,6 +43,7 @@ from kohort.gateway.rewriting import (
     moved_cluster,
     moved_coordinators,
     moved_metadata,
+    names_groups,
     no_groups,
     own_coordinator,
 )
@@ -271,6 +273,12 @@ class Link:
                     node = self._owner.coordinator()
                     at = self._owner.address_of(node, self._listener)
                     self._send(self._answers.made(encoded_answer(request, own_coordinator(request, asked, node, at))))
+                else:
+                    self._expect(request)
+                    forward.append(data)
+            case _ if request.key in CONFIGS:
+                if names_groups(request, data):
+                    self._to_own(own, Piece(request, Route.OWN, data))
                 else:
                     self._expect(request)
                     forward.append(data)

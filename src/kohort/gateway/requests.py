@@ -2,7 +2,7 @@
 
 Most bytes are never looked at. Of a request that is forwarded, the header is read, and of a Produce also `acks`,
 because a Produce with acks=0 has no answer. Requests of groups go to kohort's own coordinator. FindCoordinator,
-ListGroups and the SASL requests are collected as a whole, because more than the API decides.
+ListGroups, and requests about configs and SASL are collected as a whole, because more than the API decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from kohort.wire.framing import BadLength, read_unsigned_varint, skip_tagged_fie
 
 PRODUCE, METADATA, FIND_COORDINATOR, LIST_GROUPS = 0, 3, 10, 16
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
-WHOLE_KEYS = frozenset((FIND_COORDINATOR, LIST_GROUPS, SASL_HANDSHAKE, SASL_AUTHENTICATE))
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
+CONFIGS = frozenset((DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS))
+WHOLE_KEYS = CONFIGS | {FIND_COORDINATOR, LIST_GROUPS, SASL_HANDSHAKE, SASL_AUTHENTICATE}
 MOST_WHOLE = 1_048_576
 """Bytes of a request that is collected."""
 HEAD = Struct(">ihhi")

@@ -7,13 +7,16 @@ from typing import Any
 
 from kohort.broker.messages import changed
 from kohort.config import Address
-from kohort.gateway.requests import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA, Request
+from kohort.gateway.requests import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, Request
 from kohort.wire.codec import decode_prefix, encode_response
 from kohort.wire.errors import ErrorCode
 from kohort.wire.framing import body_offset, read_response_header
 from kohort.wire.schema import schema_of
+from kohort.wire.schemas.alter_configs import AlterConfigsRequest
 from kohort.wire.schemas.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from kohort.wire.schemas.describe_configs import DescribeConfigsRequest
 from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kohort.wire.schemas.list_groups import ListGroupsResponse
 from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker
 
@@ -25,10 +28,12 @@ MANY_KEYS = 4
 CONTROLLERS = 2
 """DescribeCluster's type of endpoints that are no brokers."""
 
-ANSWERS: dict[int, type] = {
-    METADATA: MetadataResponse,
-    FIND_COORDINATOR: FindCoordinatorResponse,
-    DESCRIBE_CLUSTER: DescribeClusterResponse,
+GROUP = 32
+"""The type of a resource of configs (ConfigResource.java)."""
+CONFIG_REQUESTS: dict[int, type] = {
+    DESCRIBE_CONFIGS: DescribeConfigsRequest,
+    ALTER_CONFIGS: AlterConfigsRequest,
+    INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest,
 }
 
 
@@ -101,6 +106,13 @@ def own_coordinator(
         )
         return FindCoordinatorResponse(coordinators=rows)
     return FindCoordinatorResponse(error_code=error, error_message=why, node_id=node_id, host=host, port=port)
+
+
+def names_groups(request: Request, frame: bytes) -> bool:
+    """Whether a request about configs is about groups alone. Those of other resources are the upstream cluster's, and
+    so are requests about both."""
+    resources = decoded_request(request, frame, CONFIG_REQUESTS[request.key]).resources
+    return bool(resources) and all(resource.resource_type == GROUP for resource in resources)
 
 
 def no_groups() -> ListGroupsResponse:

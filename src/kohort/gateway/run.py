@@ -24,6 +24,6 @@ def gateway_config(config: Config) -> Config:
     return with_values(config, transaction_version=1)
 
 
-def run(config: Config, upstream: Sequence[tuple[str, int]], security: Security) -> int:
-    """Serve until a signal or a failure ends it. Returns the exit code."""
-    return run_server(gateway_config(config), Gateway(upstream, security))
+def run(config: Config, upstream: Sequence[tuple[str, int]], security: Security, ports: Sequence[int]) -> int:
+    """Serve until a signal or a failure ends it. Returns the exit code. Raises ConfigError."""
+    return run_server(gateway_config(config), Gateway(upstream, security, ports=ports))

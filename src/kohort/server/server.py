@@ -191,13 +191,16 @@ class Server:
     def _around(self, connection: Connection, place: int) -> Connection | Inside:
         return connection if self._front is None else self._front.around(connection, place)
 
-    def add_listeners(self, place: int) -> dict[str, Address]:
-        """One more for each of the settings, `place` ports above it (port 0 stays 0), whose connections have this
-        place. Returns where they listen, by their names. Raises ListenFailed, ConfigError."""
-        added = {}
+    def add_listeners(self, place: int, port: int | None = None) -> dict[str, Address]:
+        """One more for each of the settings, whose connections have this place: the first at `port`, by default `place`
+        ports above that of the settings (port 0 stays 0), the others as far from theirs. Returns where they listen, by
+        their names. Raises ListenFailed, ConfigError."""
+        added: dict[str, Address] = {}
+        distance = place if port is None else port - listeners_of(self.config)[0].addresses[0].port
         for settings in listeners_of(self.config):
-            host, port = settings.addresses[0]
-            moved = settings._replace(addresses=(Address(host, port + place if port else 0),))
+            host, of_settings = settings.addresses[0]
+            chosen = of_settings + distance if of_settings or (port is not None and not added) else 0
+            moved = settings._replace(addresses=(Address(host, chosen),))
             sockets = BoundSockets(moved, may_be_insecure=self.config.allow_insecure_listeners)
             sockets.bind()
             acceptor = partial(self._acceptor, self.config.broker_id, settings.name, place)

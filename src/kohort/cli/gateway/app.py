@@ -47,6 +47,12 @@ def gateway(
             show_default=False,
         ),
     ] = None,
+    broker_ports: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT,...", help="The ports of these listeners, instead of those above.", show_default=False
+        ),
+    ] = None,
     advertised_listeners: Annotated[
         str | None,
         typer.Option(metavar="HOST", help="The name of this machine for clients, instead of the listener's."),
@@ -77,6 +83,7 @@ def gateway(
         )
     try:
         brokers = parse_addresses(upstream)
+        ports = [int(port) for port in (broker_ports or "").split(",") if port.strip()]
         security = Security() if upstream_config is None else Security.read(upstream_config)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -87,7 +94,7 @@ def gateway(
         gc.disable()  # until the server is ready
         from kohort.gateway.run import run
 
-        code = run(chosen, brokers, security)
+        code = run(chosen, brokers, security, ports)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
     sys.exit(code)

@@ -19,9 +19,7 @@ from kohort.gateway.offsets import GroupCopy, carry_out, planned
 UNCHANGED = "nothing was changed"
 UPSTREAM, GATEWAY = "the upstream cluster", "the gateway"
 
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="GROUP|PATTERN", help="All groups of consumers by default.")
-]
+Names = Annotated[list[str] | None, typer.Argument(metavar="GROUP|PATTERN", help="All groups of consumers by default.")]
 UpstreamAddress = Annotated[
     str, typer.Option("--upstream", metavar="HOST:PORT,...", help="Brokers of the cluster that has the records.")
 ]
