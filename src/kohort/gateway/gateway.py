@@ -57,7 +57,7 @@ class Gateway:
         self._security = security
         self._refresh_s = refresh_s
         self._gone_after_s = gone_after_s
-        self._links: dict[Link, None] = {}
+        self.links: dict[Link, None] = {}
         self.listening: dict[int, dict[str, Address]] = {}
         """By slot: the addresses that clients get, by the name of the listener."""
         self._unheard: dict[int, str] = {}
@@ -104,7 +104,7 @@ class Gateway:
     def close(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        for link in list(self._links):
+        for link in list(self.links):
             link.abort()
 
     def _over(self, task: asyncio.Task[None]) -> None:
@@ -193,7 +193,7 @@ class Gateway:
         return list(dict.fromkeys((*present, *self._bootstrap)))
 
     def opened(self, link: Link) -> None:
-        self._links[link] = None
+        self.links[link] = None
 
     def closed(self, link: Link) -> None:
-        self._links.pop(link, None)
+        self.links.pop(link, None)
