@@ -63,6 +63,7 @@ class Follower:
         self.failure = "it has not been seen yet"
         """Why the last round failed; "" if it succeeded."""
         self.failing_since = time.monotonic()
+        self._has_seen = False
         self.is_over = False
         """The upstream cluster is another one: there are no more rounds."""
 
@@ -90,7 +91,7 @@ class Follower:
                 else:
                     if self.failure:
                         log.info("the upstream cluster answers", brokers=len(self._view.present))
-                    self.failure, pause_s = "", FIRST_PAUSE_S
+                    self.failure, pause_s, self._has_seen = "", FIRST_PAUSE_S, True
                     self._seen()
                     await self._sleep(self._refresh_s)
         finally:
@@ -130,7 +131,8 @@ class Follower:
         await self._read_ends()
 
     async def _any(self) -> AsyncConnection:
-        """A connection to one of the known brokers, or else to a bootstrap server."""
+        """A connection to one of the known brokers, or else to a bootstrap server; at the start, the other way round:
+        the brokers of an earlier process may be those of another cluster."""
         for address, connection in list(self._connections.items()):
             if not connection.closed:
                 return connection
@@ -138,7 +140,8 @@ class Follower:
         known = [(broker.host, broker.port) for broker in self._view.brokers.values()]
         random.shuffle(known)
         failures = []
-        for address in dict.fromkeys((*known, *self._bootstrap)):
+        addresses = (*known, *self._bootstrap) if self._has_seen else (*self._bootstrap, *known)
+        for address in dict.fromkeys(addresses):
             try:
                 return await self._to(address)
             except KafkaError as error:
