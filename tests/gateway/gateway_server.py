@@ -16,6 +16,7 @@ from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
 from kohort.testing import KohortServer
 
+PLAINTEXT = Security()
 REFRESH_S = 0.1
 UPSTREAM = os.environ.get("GATEWAY_UPSTREAM", "")
 """With an address, or with the word kohort for a server of the test's own, the tests of clients run through a gateway
@@ -23,17 +24,22 @@ before it (make peers-gateway)."""
 
 
 class GatewayServer(KohortServer):
-    def __init__(self, upstream: str, *, gone_after_s: float = 0.3, **settings: Any) -> None:
+    def __init__(
+        self, upstream: str, *, gone_after_s: float = 0.3, upstream_security: Security = PLAINTEXT, **settings: Any
+    ) -> None:
         super().__init__(**settings)
         self._config = gateway_config(self._config)
         self._upstream = upstream
+        self._security = upstream_security
         self._gone_after_s = gone_after_s
         self.gateway: Gateway | None = None
 
     def _new_server(self, storage: MemoryStorage | None) -> Server:
         addresses = parse_addresses(self._upstream)
         ports = self.broker_ports()  # they stay over restarts
-        self.gateway = Gateway(addresses, Security(), ports=ports, refresh_s=REFRESH_S, gone_after_s=self._gone_after_s)
+        self.gateway = Gateway(
+            addresses, self._security, ports=ports, refresh_s=REFRESH_S, gone_after_s=self._gone_after_s
+        )
         return Server(self._config, storage, self._clock, front=self.gateway)
 
     def broker_ports(self) -> list[int]:

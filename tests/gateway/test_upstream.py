@@ -67,7 +67,9 @@ def test_groups_outlive_the_upstream_and_the_gateway(tmp_path: Path) -> None:
         gateway.wait_for_upstream()
         with Cluster(gateway.bootstrap_servers) as cluster:
             assert cluster.committed("g")["t", 0].offset == 4
-            wait_for(lambda: cluster.group_lags(["g"])["g"].partitions["t", 0].lag == 6, "the lag is that of the upstream")
+            wait_for(
+                lambda: cluster.group_lags(["g"])["g"].partitions["t", 0].lag == 6, "the lag is that of the upstream"
+            )
     finally:
         gateway.stop()
         upstream.stop()

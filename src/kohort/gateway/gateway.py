@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from kohort.broker.authorization import Principal
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Arrived, FollowedTopic, UpstreamSeen
 from kohort.client.security.security import Security
@@ -65,6 +66,7 @@ class Gateway:
         self._following: asyncio.Task[None] | None = None
         self._server: Server
         self._turns: TurnLoop
+        self._connections: Connections
         self._view: View
         self._follower: Follower
 
@@ -73,6 +75,7 @@ class Gateway:
     def attach(self, server: Server, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
         self._server = server
         self._turns = turns
+        self._connections = connections
         self.log = connections.log
         self.max_bytes = server.config.socket_request_max_bytes
         followed = [
@@ -191,6 +194,12 @@ class Gateway:
         present = [(b.host, b.port) for b in self._view.brokers.values() if b.id in self._view.present]
         random.shuffle(present)
         return list(dict.fromkeys((*present, *self._bootstrap)))
+
+    def own_of(self, own: Connection, user: str, software: tuple[str, str]) -> Connection:
+        return Connection(self._connections, own.broker_id, own.listener, Principal(user), software)
+
+    def clock(self) -> float:
+        return time.monotonic()
 
     def opened(self, link: Link) -> None:
         self.links[link] = None

@@ -9,8 +9,11 @@ Back-pressure. The client is not read while its requests do not leave (the upstr
 is full), while `own` does not want more, and while too many of its requests are not answered. The upstream broker is
 not read while the client does not read, or while too many bytes of answers wait for an earlier answer.
 
-The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise, and without
-a login, the next request opens another one.
+The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise the next
+request opens another one; after a login it ends the client's connection, because the login belongs to the old one.
+
+Before a login is over (sasl.py), requests of groups are refused. Afterwards another `own` takes them, whose principal
+is the user.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ from kohort.gateway.sasl import Login
 from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
 from kohort.server.log import LimitedLog
 from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.describe_cluster import DescribeClusterResponse
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.metadata import MetadataResponse
@@ -70,6 +74,8 @@ REFUSED = {
 }
 GROUP = 0
 """FindCoordinator's type of keys."""
+SOFTWARE, API_VERSIONS_LAST = 3, 4
+"""The versions of ApiVersions that name the client's software."""
 
 
 class Target(NamedTuple):
@@ -100,6 +106,12 @@ class Owner(Protocol):
     async def connect(self, place: int, protocol: Callable[[], asyncio.Protocol]) -> None:
         """Open a connection to the broker at a place; place 0: to any. Raises OSError, and what TLS raises."""
 
+    def own_of(self, own: Connection, user: str, software: tuple[str, str]) -> Connection:
+        """A connection to kohort's broker in the place of another, for a user who has logged in."""
+
+    def clock(self) -> float:
+        """Seconds, for differences."""
+
     def opened(self, link: Link) -> None: ...
     def closed(self, link: Link) -> None: ...
 
@@ -115,6 +127,9 @@ class Link:
         self._requests = Requests(owner.max_bytes)
         self._answers = Answers(owner.max_bytes)
         self._login = Login() if owner.clients_authenticate else None
+        self._software = ("", "")
+        self._is_bound = False
+        """A login belongs to an upstream connection that is closed."""
         self._client: asyncio.Transport | None = None
         self._upstream: asyncio.Transport | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -126,6 +141,11 @@ class Link:
     @property
     def peer(self) -> str:
         return "?" if self._own is None else self._own.peer
+
+    @property
+    def user(self) -> str:
+        """Who has logged in; "" without a login."""
+        return "" if self._login is None or not self._login.is_over(self._owner.clock()) else self._login.user
 
     @property
     def unsent(self) -> int:
@@ -226,8 +246,9 @@ class Link:
 
     def _to_own(self, own: Connection, piece: Piece) -> None:
         if piece.request is not None:
-            if self._login is not None and not self._login.is_over and piece.request.key != API_VERSIONS:
-                raise _Refused("a request of a group before the client has authenticated")
+            is_open = self._login is None or self._login.is_over(self._owner.clock())
+            if not is_open and piece.request.key != API_VERSIONS:
+                raise _Refused("a request of a group without a login, or after its end")
             self._answers.expect(piece.request, Route.OWN)
         own.data_received(piece.data)
 
@@ -262,6 +283,11 @@ class Link:
     def _decide(self, own: Connection, request: Request, data: bytes, forward: list[bytes]) -> None:
         """Requests whose content, or whose listener, decides who answers."""
         match request.key:
+            case _ if request.key == API_VERSIONS:
+                if SOFTWARE <= request.version <= API_VERSIONS_LAST:
+                    said = decoded_request(request, data, ApiVersionsRequest)
+                    self._software = said.client_software_name, said.client_software_version
+                self._to_own(own, Piece(request, Route.OWN, data))
             case _ if request.key == LIST_GROUPS:
                 if self._owner.is_coordinators(self.place):
                     self._to_own(own, Piece(request, Route.OWN, data))
@@ -302,17 +328,37 @@ class Link:
 
         def read(answer: bytes) -> bytes:
             found = decoded_answer(request, answer, response)
-            login.answered(found.error_code, getattr(found, "auth_bytes", None))
+            if request.key == SASL_AUTHENTICATE:
+                login.answered(
+                    found.error_code, found.auth_bytes, found.session_lifetime_ms / 1000, self._owner.clock()
+                )
+            if login.is_new:
+                self._logged_in(login)
             return answer
 
         self._answers.expect(request, Route.UPSTREAM, read)
+
+    def _logged_in(self, login: Login) -> None:
+        login.is_new = False
+        before, client = self._own, self._client
+        if before is None or client is None:
+            return
+        if self._answers.waits_for(Route.OWN):
+            self._close("a login with requests before it that are not answered")
+            return
+        self._resume("own")
+        self._own = self._owner.own_of(before, login.user, self._software)
+        before.connection_lost(None)
+        self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
 
     # -- the upstream side
 
     def _forward(self, pieces: list[bytes]) -> None:
         if not pieces:
             return
-        if self._upstream is None:
+        if self._is_bound:
+            self._close("the connection of its login to the upstream broker is closed")
+        elif self._upstream is None:
             self._unsent += pieces
             self._pause("connecting")
             if self._opening is None:
@@ -361,7 +407,8 @@ class Link:
         self._upstream = None
         self._upstream_paused.discard("order")
         self._resume("upstream")
-        if self._login is not None or self._answers.waits_for(Route.UPSTREAM):
+        self._is_bound = self._login is not None
+        if self._answers.waits_for(Route.UPSTREAM):
             self._close(f"the upstream broker has closed its connection{f': {exc}' if exc else ''}")
 
     def upstream_full(self, *, is_full: bool) -> None:

@@ -12,18 +12,29 @@ import json
 
 SCRAM = "SCRAM-"
 PLAIN, BEARER = "PLAIN", "OAUTHBEARER"
+KNOWN = frozenset((PLAIN, BEARER, "SCRAM-SHA-256", "SCRAM-SHA-512"))
 SERVER_FINAL = b"v="
 """The server's last message of SCRAM, if the password was right (RFC 5802)."""
 
 
 class Login:
     def __init__(self) -> None:
-        self.is_over = False
         self.user = ""
+        self.is_new = False
+        """The first login has just succeeded. The one who reads it sets it to false."""
+        self._has_succeeded = False
+        self._until: float | None = None
+        """The end of the session, by the clock of `answered`; None: it has none."""
         self._mechanism = ""
         self._is_first = True
+        self._said = ""
+
+    def is_over(self, now: float) -> bool:
+        """The client has authenticated, and its session has not ended."""
+        return self._has_succeeded and (self._until is None or now < self._until)
 
     def begins(self, mechanism: str) -> None:
+        """The first time, or again: until it succeeds, the last success counts."""
         self._mechanism = mechanism.upper()
         self._is_first = True
 
@@ -31,16 +42,20 @@ class Login:
         """A message of the client."""
         if self._is_first:
             self._is_first = False
-            self.user = _user(self._mechanism, message)
+            self._said = _user(self._mechanism, message)
 
-    def answered(self, error: int, message: bytes | None) -> None:
-        """An answer to SaslHandshake (without a message) or SaslAuthenticate."""
+    def answered(self, error: int, message: bytes, lifetime_s: float, now: float) -> None:
+        """An answer to SaslAuthenticate. After an error, the upstream broker closes the connection."""
         if error:
-            self.is_over = False
-        elif message is not None and self._mechanism in (PLAIN, BEARER):
-            self.is_over = self.is_over or not message
-        elif message is not None and self._mechanism.startswith(SCRAM):
-            self.is_over = self.is_over or message.startswith(SERVER_FINAL)
+            self._has_succeeded = False
+            return
+        is_last = message.startswith(SERVER_FINAL) if self._mechanism.startswith(SCRAM) else not message
+        if not is_last or self._mechanism not in KNOWN:
+            return
+        self._until = now + lifetime_s if lifetime_s > 0 else None
+        if not self._has_succeeded:
+            self._has_succeeded = self.is_new = True
+            self.user = self._said
 
 
 def _user(mechanism: str, message: bytes) -> str:
