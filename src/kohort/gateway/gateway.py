@@ -125,6 +125,9 @@ class Gateway:
         if self._view.has_new_brokers(metadata):
             self._follower.hurry()
 
+    def topics_changed(self) -> None:
+        self._follower.hurry()
+
     def _listen(self) -> None:
         """Each broker of the cluster has its listeners."""
         for broker in self._view.brokers.values():

@@ -34,6 +34,7 @@ from kohort.gateway.requests import (
     METADATA,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    TOPIC_CHANGES,
     Piece,
     Request,
     Requests,
@@ -99,6 +100,9 @@ class Owner(Protocol):
     def arrive(self, event: Arrived) -> None: ...
     def learn(self, metadata: MetadataResponse) -> None:
         """Called with each Metadata answer before it leaves."""
+
+    def topics_changed(self) -> None:
+        """Called when a client has created, grown or deleted topics."""
 
     def address_of(self, broker: int, listener: str) -> Address | None: ...
     def coordinator(self) -> int: ...
@@ -261,11 +265,17 @@ class Link:
             rewriting = self._moved(request, MetadataResponse, self._metadata)
         elif request.key == DESCRIBE_CLUSTER:
             rewriting = self._moved(request, DescribeClusterResponse, moved_cluster)
+        elif request.key in TOPIC_CHANGES:
+            rewriting = self._topics_changed
         elif request.key == FIND_COORDINATOR:
             rewriting = self._moved(request, FindCoordinatorResponse, moved_coordinators)
         self._answers.expect(request, Route.UPSTREAM, rewriting)
         if self._answers.waits_for(Route.OWN) and self._own is not None:
             self._owner.arrive(Passed(self._own.id))
+
+    def _topics_changed(self, answer: bytes) -> bytes:
+        self._owner.topics_changed()
+        return answer
 
     def _moved(self, request: Request, response: type, move: Callable[[Any, Any], Any]) -> Callable[[bytes], bytes]:
         owner, listener = self._owner, self._listener

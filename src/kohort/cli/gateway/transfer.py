@@ -83,9 +83,10 @@ def _transfer(
     with ExitStack() as stack, interrupts.careful():
         source = stack.enter_context(connected(at_source))
         target = stack.enter_context(connected(at_target))
-        if source.cluster_id != target.cluster_id:
+        if source.cluster_id() != target.cluster_id():
             fail(
-                f"the gateway stands before cluster {target.cluster_id}, or not before {source.cluster_id}; {UNCHANGED}"
+                f"these are two clusters: {source.cluster_id()} and {target.cluster_id()}; --upstream is the cluster "
+                f"before which the gateway stands; {UNCHANGED}"
             )
         listed = selected(source, names)
         missing = absent(source, names, listed)
