@@ -26,7 +26,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -112,6 +112,12 @@ test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against koh
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 TRANSACTIONS= SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(TRANSACTIONS),--transactions $(TRANSACTIONS)) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
+
+# What is left out starts servers of its own, or needs the racks or the number of brokers that it asks for.
+peers-gateway: $(VENV)/.dev ## the tests of clients through a gateway before three brokers of Apache Kafka, and what these do to it (needs Maven and Java 17)
+	$(call needs,mvn java)
+	$(BIN)/python tests/peers/kafka_cluster.py $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
+	$(PYTEST) -m peers tests/gateway
 
 peers-acls: $(VENV)/.dev ## random ACLs and requests, decided by Kafka's StandardAuthorizer and by kohort (DECISIONS=100000 SEED=; needs Maven and Java 17)
 	$(call needs,mvn java)

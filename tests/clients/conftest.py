@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from gateway_server import UPSTREAM, before_upstream
 from group import until
 
 from kohort.testing import KohortServer
@@ -31,7 +32,8 @@ def no_client_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[KohortServer]:
-    with KohortServer(**(NOT_QUICK | getattr(request.module, "SERVER", SHORT_SESSIONS))) as running:
+    settings = NOT_QUICK | getattr(request.module, "SERVER", SHORT_SESSIONS)
+    with before_upstream(settings) if UPSTREAM else KohortServer(**settings) as running:
         yield running
 
 

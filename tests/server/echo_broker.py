@@ -68,7 +68,12 @@ class EchoBroker:
     ) -> None:
         quotas = Quotas()
         catalog = SimpleNamespace(
-            config_of=lambda broker_id: config, credentials=Credentials(), broker_configs={}, quotas=quotas
+            config_of=lambda broker_id: config,
+            credentials=Credentials(),
+            broker_configs={},
+            quotas=quotas,
+            upstream=None,
+            topics={},
         )
         self.state = SimpleNamespace(
             absent=frozenset(), log_level=config.log_level, catalog=catalog, meters=Meters(quotas, config)

@@ -34,6 +34,7 @@ logs/            a partition's log: what may be appended, read, retained, compac
 waits/           fetches that wait for data; deadlines of the state machines
 journal/         the journal in its topic, and in answers
 lag/             how far groups are behind, in time too
+upstream/        a gateway: the topics and racks of the cluster before which it stands
 metrics/         the numbers of /metrics, read from the state between turns
 backups/         stored data without a server: verified, and made ready for a restored directory
 """

@@ -65,6 +65,7 @@ from kohort.broker.turn import (
     MoveGroup,
     MovePartition,
     Opened,
+    Passed,
     ReadDone,
     Release,
     Send,
@@ -72,6 +73,7 @@ from kohort.broker.turn import (
     TaskDone,
     Turn,
     Unread,
+    UpstreamSeen,
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
@@ -238,9 +240,12 @@ class Broker:
                     connection.is_unread = event.unread
                     connection.wait_from(self._state.now)
                     self._ready.put(connection)
-            case MovePartition() | MoveGroup() | BrokerPresence():
+            case MovePartition() | MoveGroup() | BrokerPresence() | UpstreamSeen():
                 moves.carry_out(self._state, event)
                 self._settle()
+            case Passed():
+                if (connection := self._connections.get(event.connection)) is not None:
+                    self._answer_held(connection)
             case TaskDone() | ReadDone():
                 self._done.append(event)
             case events.ServerPaused():

@@ -284,7 +284,8 @@ class GroupShards:
             self.machines.ask(index, TopicsChanged(self._told, tuple(names)))
 
     def _spec_of(self, topic: Topic) -> TopicSpec:
-        racks = {node.id: node.rack for node in self._nodes}
+        upstream = self._topics.catalog.upstream if topic.is_followed else None
+        racks = {node.id: node.rack for node in (self._nodes if upstream is None else upstream.brokers)}
         known = any(racks.values())
         return TopicSpec(
             topic.topic_id,

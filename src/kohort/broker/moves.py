@@ -12,14 +12,17 @@ from collections.abc import Iterable, Mapping
 from kohort.broker.messages import changed
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
-from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, UpstreamSeen
+from kohort.broker.upstream.following import follow
 from kohort.coordinator.events import Loaded, Unloaded
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 
-def carry_out(state: BrokerState, event: MovePartition | MoveGroup | BrokerPresence) -> None:
-    """Raises ValueError as the functions below."""
+def carry_out(state: BrokerState, event: MovePartition | MoveGroup | BrokerPresence | UpstreamSeen) -> None:
+    """What an edge says of brokers. Raises ValueError as the functions below."""
     match event:
+        case UpstreamSeen():
+            follow(state, event)
         case MovePartition():
             move_partition(state, event.topic, event.partition, event.to_broker)
         case MoveGroup():
@@ -78,7 +81,7 @@ def replace_absent_leaders(state: BrokerState) -> list[tuple[Topic, list[int]]]:
     present = [node.id for node in state.present_nodes]
     for topic in list(state.catalog.topics.values()):
         moved = [index for index, assignment in enumerate(topic.partitions) if assignment.leader not in present]
-        if not moved:
+        if not moved or topic.is_followed:
             continue
         assignments = list(topic.partitions)
         for index in moved:

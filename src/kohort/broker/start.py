@@ -26,6 +26,7 @@ from kohort.broker.topics.catalog import (
     cluster_record,
     secret_record,
 )
+from kohort.broker.upstream.following import advertise
 from kohort.config import listeners_of
 from kohort.coordinator.events import GroupConfigsChanged, Loaded
 from kohort.coordinator.state_machine import StateMachine
@@ -49,6 +50,7 @@ def replay(state: BrokerState, replaying: Replaying = unwatched) -> None:
     for index, machine in enumerate(machines):
         load(state, machine, partial(replaying, index, len(machines)))
     read_journal(state)
+    advertise(state)
 
 
 def read_catalog(state: BrokerState) -> dict[LogKey, LogInfo] | None:
@@ -84,6 +86,9 @@ def open_partitions(
 ) -> None:
     for topic in state.catalog.topics.values():
         opening()
+        if topic.is_followed:
+            state.topics.open_followed(topic)
+            continue
         state.topics.partitions[topic.topic_id] = [
             state.topics.open_partition(topic, index, _stored(logs, topic, index))
             for index in range(len(topic.partitions))

@@ -15,6 +15,7 @@ from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.logs.time_search import Located
 from kohort.coordinator.events import AssignmentMade, PatternsResolved, ServerPaused, Task
 from kohort.storage.protocol import LogKey, Operation, StoredBatch
+from kohort.wire.schemas.metadata_records import UpstreamValue
 
 ConnectionId = NewType("ConnectionId", int)
 """Chosen by the edge, never reused within a process."""
@@ -81,6 +82,32 @@ class BrokerPresence(msgspec.Struct, frozen=True, gc=False):
     present: bool
 
 
+class Passed(msgspec.Struct, frozen=True, gc=False):
+    """A gateway has forwarded a request of this connection. Its answer waits for a held one, which is answered now."""
+
+    connection: ConnectionId
+
+
+class FollowedTopic(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    topic_id: bytes
+    replicas: tuple[tuple[int, ...], ...]
+    """Of each partition, the preferred leader first."""
+
+
+class UpstreamSeen(msgspec.Struct, frozen=True, gc=False):
+    """What a gateway has found out about the cluster before which it stands (broker/upstream). What is left out has not
+    changed."""
+
+    cluster: UpstreamValue | None = None
+    topics: tuple[FollowedTopic, ...] = ()
+    """New ones, and those that have changed."""
+    gone: tuple[str, ...] = ()
+    """Names of topics that are deleted. Their committed offsets are deleted too."""
+    ends: tuple[tuple[bytes, int, int], ...] = ()
+    """Ends of logs: topic id, partition, the offset that the next record gets."""
+
+
 class TaskDone(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a task that an earlier turn handed out."""
 
@@ -117,6 +144,8 @@ Arrived = (
     | MovePartition
     | MoveGroup
     | BrokerPresence
+    | Passed
+    | UpstreamSeen
     | TaskDone
     | ReadDone
     | ServerPaused

@@ -23,6 +23,7 @@ metrics/        `kohort metrics`
 console/        `kohort console`
 backups/        `kohort backup`, `verify` and `restore`
 pipelines/      `kohort pipeline`
+gateway/        `kohort gateway`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
 confirmation    the question before something is deleted or changed

@@ -18,6 +18,7 @@ from kohort.cli.plain import version_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("kohort.cli.serve", "Run a server."),
+    "gateway": ("kohort.cli.gateway.app", "Run kohort's groups before another Kafka cluster."),
     "service": ("kohort.cli.service.app", "Print a unit of systemd that runs a server."),
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
     "cluster": ("kohort.cli.cluster", "Describe the cluster: its brokers, topics and groups."),

@@ -8,6 +8,9 @@ import sys
 
 from kohort.cli.plain import plain_start, version_line
 
+COPIES = frozenset(("import-offsets", "export-offsets"))
+"""The commands of `kohort gateway` that are no servers."""
+
 
 def main(words: list[str] | None = None) -> None:
     """`words` are the arguments; None for those of the process."""
@@ -37,7 +40,8 @@ def main(words: list[str] | None = None) -> None:
 def _run(words: list[str]) -> None:
     from kohort.cli.commands import app
 
-    if words[:1] == ["serve"]:  # which has its own signal handlers, in the main thread
+    serves = words[:1] == ["serve"] or (words[:1] == ["gateway"] and not COPIES & set(words))
+    if serves:  # which has its own signal handlers, in the main thread
         app(words, prog_name="kohort")
     else:
         from kohort.cli.interrupt import interrupts

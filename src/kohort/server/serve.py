@@ -24,7 +24,7 @@ from kohort.config import KAFKA, Config, ConfigError, is_everybody_anonymous, sp
 from kohort.server import log, open_files
 from kohort.server.collector import Collector
 from kohort.server.memory import ProcessMemory, keep_freed_memory, resident_memory, return_freed_memory
-from kohort.server.server import ListenFailed, Server, StorageError, WrongDirectory
+from kohort.server.server import Front, ListenFailed, Server, StorageError, WrongDirectory
 from kohort.server.supervisor import Supervisor, supervisor_of
 
 STOPPED = 0
@@ -41,14 +41,14 @@ _NO_THREAD = "can't start new thread"
 """Python's text of the RuntimeError."""
 
 
-def run(config: Config) -> int:
-    """Serve until a signal or a failure ends it. Returns the exit code."""
+def run(config: Config, front: Front | None = None) -> int:
+    """Serve until a signal or a failure ends it. Returns the exit code. `front`: see `Server`."""
     log.configure(config.log_level, config.log_format)
     _allow_connections(config.max_connections)
     keep_freed_memory()
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(config, front))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -59,9 +59,9 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, front: Front | None) -> int:
     supervisor = supervisor_of(os.environ)
-    server = Server(config, observers=supervisor.observers, replaying=supervisor.replaying)
+    server = Server(config, observers=supervisor.observers, replaying=supervisor.replaying, front=front)
     signalled = _on_signals()
     _on_thread_errors(server)
     try:

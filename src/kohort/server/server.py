@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
@@ -50,11 +50,29 @@ from kohort.storage.protocol import Storage, StorageError, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from kohort.broker.state import BrokerState
+    from kohort.server.http.health import Check
     from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
+    from kohort.server.security.tls_link import Inside
 
 FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
+
+
+class Front(Protocol):
+    """What stands between the sockets and the connections: the gateway."""
+
+    def attach(self, server: Server, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
+        """The broker is loaded and has had its first turn. Nothing listens yet."""
+
+    def around(self, connection: Connection, place: int) -> Inside:
+        """The protocol of a client's bytes, some of which it hands to `connection`. `place`: see `add_listeners`."""
+
+    def checks(self) -> Sequence[Check]:
+        """Of /readyz."""
+
+    def close(self) -> None: ...
 
 
 class Server:
@@ -68,6 +86,7 @@ class Server:
         *,
         observers: Sequence[TurnObserver] = (),
         replaying: Replaying = unwatched,
+        front: Front | None = None,
     ) -> None:
         """`observers` see the turns; `replaying` is called while the stored logs are read."""
         self.config = check(config)
@@ -79,6 +98,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._observers = tuple(observers)
         self._replaying = replaying
+        self._front = front
         self._broker: Broker
         self._turns: TurnLoop
         self._arrivals: Arrivals
@@ -106,6 +126,8 @@ class Server:
             self._bind()
             self._assemble(self._storage)
             await self._turns.control(None)
+            if self._front is not None:
+                self._front.attach(self, self._broker.state, self._connections, self._turns)
             for listener in self._listeners:
                 listener.up()
             if self._http is not None:
@@ -116,6 +138,7 @@ class Server:
                     writer_runs=lambda: self._turns.writer_runs,
                     failed_logins={} if self._entrance is None else self._entrance.door.failures,
                     wake=self._turns.wake,
+                    more_checks=lambda: () if self._front is None else self._front.checks(),
                 )
             if self._failure.done():
                 raise ConnectionAbortedError("the server has failed")
@@ -133,7 +156,7 @@ class Server:
         if secured:
             from kohort.server.security.entrance import Entrance  # TLS is loaded only where it is used
 
-            self._entrance = Entrance(self.config, secured)
+            self._entrance = Entrance(self.config, secured, self._around)
             self._secured = frozenset(settings.name for settings in secured)
         for settings in all_settings:
             bound = []
@@ -158,13 +181,35 @@ class Server:
     def _brokers_down(self) -> list[int]:
         return [listener.broker_id for listener in self._listeners if not listener.is_up]
 
-    def _acceptor(self, broker_id: int, listener: str) -> Acceptor:
-        return Acceptor(self._arrivals, broker_id, listener, partial(self._protocol, broker_id, listener))
+    def _acceptor(self, broker_id: int, listener: str, place: int = 0) -> Acceptor:
+        return Acceptor(self._arrivals, broker_id, listener, partial(self._protocol, broker_id, listener, place))
 
-    def _protocol(self, broker_id: int, listener: str) -> asyncio.Protocol:
+    def _protocol(self, broker_id: int, listener: str, place: int) -> asyncio.Protocol:
         if listener in self._secured and self._entrance is not None:
-            return self._entrance.protocol(broker_id, listener)
-        return cast(asyncio.Protocol, Connection(self._connections, broker_id, listener))
+            return self._entrance.protocol(broker_id, listener, place)
+        return cast(asyncio.Protocol, self._around(Connection(self._connections, broker_id, listener), place))
+
+    def _around(self, connection: Connection, place: int) -> Connection | Inside:
+        return connection if self._front is None else self._front.around(connection, place)
+
+    def add_listeners(self, place: int, port: int | None = None) -> dict[str, Address]:
+        """One more for each of the settings, whose connections have this place: the first at `port`, by default `place`
+        ports above that of the settings (port 0 stays 0), the others as far from theirs. Returns where they listen, by
+        their names. Raises ListenFailed, ConfigError."""
+        added: dict[str, Address] = {}
+        distance = place if port is None else port - listeners_of(self.config)[0].addresses[0].port
+        for settings in listeners_of(self.config):
+            host, of_settings = settings.addresses[0]
+            chosen = of_settings + distance if of_settings or (port is not None and not added) else 0
+            moved = settings._replace(addresses=(Address(host, chosen),))
+            sockets = BoundSockets(moved, may_be_insecure=self.config.allow_insecure_listeners)
+            sockets.bind()
+            acceptor = partial(self._acceptor, self.config.broker_id, settings.name, place)
+            listener = Listener(sockets, self.config.broker_id, acceptor)
+            self._listeners.append(listener)
+            listener.up()
+            added[settings.name] = sockets.bound
+        return added
 
     def _endpoints(self) -> list[Endpoint]:
         """What clients learn of each broker."""
@@ -201,6 +246,11 @@ class Server:
                 f"the data directory {self.config.data_dir} holds a record that makes no sense ({error}); "
                 "restore it from a backup, or start with an empty one"
             ) from error
+        is_gateways = self._broker.state.catalog.upstream is not None
+        has_topics = any(not (t.is_followed or t.is_internal) for t in self._broker.state.catalog.topics.values())
+        if (has_topics and self._front is not None) or (is_gateways and self._front is None):
+            whose = "gateway; kohort gateway" if is_gateways else "server; kohort serve"
+            raise WrongDirectory(f"the data directory {self.config.data_dir} is that of a {whose} takes it")
         if (level := self._broker.state.log_level) != self.config.log_level:
             log.set_level(level)
         self._turns = TurnLoop(
@@ -362,6 +412,8 @@ class Server:
         if self._over:
             return
         self._over = True
+        if self._front is not None:
+            self._front.close()
         for listener in self._listeners:
             listener.close()
         if self._http is not None:

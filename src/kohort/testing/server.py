@@ -127,7 +127,7 @@ class KohortServer:
         storage = None
         if not self._config.data_dir:
             storage = self._memory = self._memory or MemoryStorage()
-        server = Server(self._config, storage, self._clock)
+        server = self._new_server(storage)
         started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(server, started), name="kohort-server", daemon=True)
         self._thread.start()
@@ -147,6 +147,9 @@ class KohortServer:
             self._config, listeners=spelled_out(server.listening.items()), http_listener=str(server.http_address or "")
         )
         return self
+
+    def _new_server(self, storage: MemoryStorage | None) -> Server:
+        return Server(self._config, storage, self._clock)
 
     def _run(self, server: Server, started: concurrent.futures.Future[None]) -> None:
         factory = loop_factory() or asyncio.new_event_loop

@@ -113,6 +113,10 @@ class Partition:
         self._epochs: list[tuple[int, int]] | None = None
         """Each epoch and the offset where it begins, ascending; the last is the current one. None until first used."""
 
+    def follow(self, end_offset: int) -> None:
+        """The log is another cluster's, and ends here."""
+        self.end_offset = self.high_watermark = end_offset
+
     def configure(self, settings: TopicSettings, leader_epoch: int) -> None:
         """Take changed settings, or a new leader epoch, which begins at the end offset."""
         self.settings = settings

@@ -37,6 +37,7 @@ from kohort.wire.schemas.metadata_records import (
     SecretValue,
     SpareLogsValue,
     TopicValue,
+    UpstreamValue,
 )
 
 
@@ -73,6 +74,7 @@ VALUES: dict[str, type] = {
     "scram": ScramValue,
     "secret": SecretValue,
     "spare logs": SpareLogsValue,
+    "upstream": UpstreamValue,
 }
 _VERSION = struct.Struct(">h")
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -92,6 +94,8 @@ class Topic:
     settings: TopicSettings
     """In force, but for the configs of single brokers (`Catalog.settings_of`)."""
     is_internal: bool
+    is_followed: bool
+    """Of the cluster before which a gateway stands: its partitions have no logs here, and leaders of that cluster."""
 
     def log_key(self, partition: int) -> LogKey:
         return LogKey(self.topic_id, partition)
@@ -122,6 +126,8 @@ class Catalog:
         self.partition_count = 0
         self.spare_logs: dict[bytes, int] = {}
         """Topic id: the first partition whose log, if it is there, is not part of the topic (topics/topic_store.py)."""
+        self.upstream: UpstreamValue | None = None
+        """The cluster before which this gateway stands; None if it is none, or has not seen it."""
         self._alike: dict[str, set[str]] = {}
 
     def apply(self, record: Record) -> None:
@@ -159,6 +165,8 @@ class Catalog:
                 self.quotas.remove(key.name)
             case None if key.kind == "broker":
                 self._configure(key.name, {})
+            case UpstreamValue():
+                self.upstream = value
             case SpareLogsValue():
                 self.spare_logs[bytes.fromhex(key.name)] = value.first
             case None if key.kind == "spare logs":
@@ -203,7 +211,13 @@ class Catalog:
     def _put_topic(self, name: str, value: TopicValue) -> None:
         configs = {entry.name: entry.value for entry in value.configs}
         topic = Topic(
-            name, value.topic_id, value.partitions, configs, resolve(configs, self.config), name in INTERNAL_TOPICS
+            name,
+            value.topic_id,
+            value.partitions,
+            configs,
+            resolve(configs, self.config),
+            name in INTERNAL_TOPICS,
+            value.is_followed,
         )
         self.topics[name] = self.by_id[value.topic_id] = topic
         self._alike.setdefault(name.replace(".", "_"), set()).add(name)
@@ -255,10 +269,21 @@ def cluster_record(cluster_id: str, offsets_partitions: int) -> Record:
 
 
 def topic_record(
-    name: str, topic_id: bytes, partitions: Sequence[PartitionAssignment], configs: Mapping[str, str]
+    name: str,
+    topic_id: bytes,
+    partitions: Sequence[PartitionAssignment],
+    configs: Mapping[str, str],
+    *,
+    is_followed: bool = False,
 ) -> Record:
-    value = TopicValue(topic_id=topic_id, partitions=tuple(partitions), configs=_entries(configs))
+    value = TopicValue(
+        topic_id=topic_id, partitions=tuple(partitions), configs=_entries(configs), is_followed=is_followed
+    )
     return _record("topic", name, value)
+
+
+def upstream_record(upstream: UpstreamValue) -> Record:
+    return _record("upstream", "", upstream)
 
 
 def topic_deleted_record(name: str) -> Record:

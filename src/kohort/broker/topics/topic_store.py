@@ -118,7 +118,10 @@ class TopicStore:
         return self.partitions[self.catalog.topics[name.topic].topic_id][name.partition]
 
     def all_partitions(self) -> list[Partition]:
-        return [self.metadata, *(partition for partitions in self.partitions.values() for partition in partitions)]
+        """Those that have a log here."""
+        by_id = self.catalog.by_id
+        own = (partitions for topic_id, partitions in self.partitions.items() if not by_id[topic_id].is_followed)
+        return [self.metadata, *(partition for partitions in own for partition in partitions)]
 
     # -- operations
 
@@ -142,6 +145,20 @@ class TopicStore:
         topic = self.catalog.topics[name]
         self._open_new_partitions(topic)
         return topic
+
+    def follow(self, name: str, topic_id: bytes, assignments: Sequence[PartitionAssignment]) -> None:
+        """Create or change a topic that another cluster has. Partitions are never fewer."""
+        if name not in self.catalog.topics:
+            self.is_created(name)
+            self.partitions[topic_id] = []
+        self.decide(topic_record(name, topic_id, assignments, {}, is_followed=True))
+        self.changed[name] = None
+        self.open_followed(self.catalog.topics[name])
+
+    def open_followed(self, topic: Topic) -> None:
+        partitions = self.partitions.setdefault(topic.topic_id, [])
+        for index in range(len(partitions), len(topic.partitions)):
+            partitions.append(Partition(topic.log_key(index), topic.settings, 0, self._storage))
 
     def change(
         self,
@@ -174,6 +191,8 @@ class TopicStore:
         for partition in partitions:
             if partition.tail is not None:
                 partition.tail.drop_up_to(NOWHERE)
+        if topic.is_followed:
+            return
         if len(partitions) > LOGS_A_TURN:
             self.spare[topic.topic_id] = partitions + self.spare.get(topic.topic_id, [])
             self.decide(spare_logs_record(topic.topic_id, 0))

@@ -57,6 +57,7 @@ class HttpPages:
         self._metrics: Metrics
         self._scraper: Scraper
         self._wake: Callable[[], None]
+        self._more_checks: Callable[[], Sequence[Check]]
         self._is_up = False
 
     async def up(
@@ -68,10 +69,12 @@ class HttpPages:
         writer_runs: Callable[[], bool],
         failed_logins: Mapping[str, int],
         wake: Callable[[], None],
+        more_checks: Callable[[], Sequence[Check]],
     ) -> None:
         """Listen. `down`: the ids of the brokers that do not listen. `failed_logins`: by listener. `wake` makes a turn
-        due. Raises ListenFailed."""
+        due. `more_checks` are of /readyz. Raises ListenFailed."""
         self._state = state
+        self._more_checks = more_checks
         self._connections = connections
         self._down = down
         self._writer_runs = writer_runs
@@ -114,6 +117,7 @@ class HttpPages:
             listening_check(self._down(), self._config.brokers),
             groups_check(self._state),
             *self._live(),
+            *self._more_checks(),
         ]
         if self._config.data_dir:
             checks.append(disk_check(self._config.data_dir))

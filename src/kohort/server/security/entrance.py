@@ -56,10 +56,14 @@ class Bearer:
 class Entrance:
     """The listeners with TLS or SASL. Raises ConfigError if the settings of one of them cannot be used."""
 
-    def __init__(self, config: Config, listeners: list[Listener]) -> None:
+    def __init__(
+        self, config: Config, listeners: list[Listener], around: Callable[[Connection, int], Connection | Inside]
+    ) -> None:
+        """`around` makes the protocol of a connection's bytes, by the place of its listener."""
         self._listeners = {listener.name: listener for listener in listeners}
         self.certificates = Certificates(config, [listener for listener in listeners if listener.is_tls])
         self._config = config
+        self._around = around
         self._bearers = {
             listener.name: Bearer(config, listener.name)
             for listener in listeners
@@ -129,7 +133,7 @@ class Entrance:
         if self._hashing is not None:
             self._hashing.shutdown(wait=False, cancel_futures=True)
 
-    def protocol(self, broker_id: int, listener: str) -> asyncio.Protocol:
+    def protocol(self, broker_id: int, listener: str, place: int) -> asyncio.Protocol:
         """The protocol of a new connection."""
         settings = self._listeners[listener]
         if not settings.is_tls:
@@ -140,7 +144,7 @@ class Entrance:
             if settings.is_sasl:
                 return self._login(broker_id, settings)
             principal = Principal(name) if name else ANONYMOUS
-            return Connection(self._connections, broker_id, listener, principal)
+            return self._around(Connection(self._connections, broker_id, listener, principal), place)
 
         return cast(asyncio.Protocol, TlsLink(self.certificates.of(listener, broker_id), self.door, broker_id, inside))
 

@@ -42,6 +42,35 @@ class TopicValue:
     topic_id: Uuid = field("uuid")
     partitions: tuple[PartitionAssignment, ...] = field([PartitionAssignment])
     configs: tuple[ConfigEntry, ...] = field([ConfigEntry])
+    is_followed: bool = field("bool", tag=0, default=False)
+    """A topic of the cluster before which a gateway stands. It has no logs here."""
+
+
+@message()
+class UpstreamBroker:
+    id: int = field("int32")
+    host: str = field("string")
+    port: int = field("int32")
+    rack: str | None = field("string", nullable="0+")
+    slot: int = field("int32")
+    """Which of the gateway's listeners stands for the broker, counted from 0."""
+
+
+@message()
+class UpstreamApi:
+    key: int = field("int16")
+    first: int = field("int16")
+    last: int = field("int16")
+
+
+@message(versions="0", flexible="0+")
+class UpstreamValue:
+    """Kind "upstream": the cluster before which a gateway stands, as it was last seen."""
+
+    cluster_id: str = field("string")
+    brokers: tuple[UpstreamBroker, ...] = field([UpstreamBroker])
+    apis: tuple[UpstreamApi, ...] = field([UpstreamApi])
+    """What clients of the gateway are told: its own APIs, and those that it forwards."""
 
 
 @message(versions="0", flexible="0+")

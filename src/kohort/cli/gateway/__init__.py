@@ -1,0 +1,5 @@
+"""`kohort gateway`.
+
+app       the gateway's process
+transfer  `import-offsets` and `export-offsets`
+"""

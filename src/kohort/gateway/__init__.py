@@ -1,0 +1,15 @@
+"""`kohort gateway`: kohort's groups before another Kafka cluster (docs/gateway.md, docs/decisions/0019).
+
+gateway     `Gateway`: the listeners of the upstream cluster's brokers, its state, the links of clients
+link        a client's connection, and its own connection to the upstream cluster
+sides       the transport and the protocol of its other two ends
+requests    a client's bytes, cut at the requests, and who answers each
+answers     the order of the answers
+rewriting   answers that name brokers
+versions    the APIs that clients are told of
+sasl        a client's login, read as it passes
+view        what is known of the upstream cluster, and what has changed
+follower    reads metadata and ends of logs of the upstream cluster, again and again
+offsets     copies groups' offsets from the upstream cluster, and back
+run         the process
+"""

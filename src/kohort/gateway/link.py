@@ -1,0 +1,477 @@
+"""A client's connection to a gateway, and its own connection to the upstream cluster.
+
+The client's bytes are cut at requests (requests.py). Those of groups go to `own`, a connection of kohort's broker as a
+server has them; `OwnSide` is its transport. The others go to the upstream broker behind the client's listener, byte by
+byte. That connection is opened with the first such request, so a connection that only heartbeats takes none. The
+answers of both sides leave in the order of the requests (answers.py).
+
+Back-pressure. The client is not read while its requests do not leave (the upstream connection is not open or its buffer
+is full), while `own` does not want more, and while too many of its requests are not answered. The upstream broker is
+not read while the client does not read, or while too many bytes of answers wait for an earlier answer.
+
+The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise the next
+request opens another one; after a login it ends the client's connection, because the login belongs to the old one.
+
+Before a login is over (sasl.py), requests of groups are refused. Afterwards another `own` takes them, whose principal
+is the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, cast
+
+from kohort.broker.turn import Arrived, Passed
+from kohort.config import Address
+from kohort.gateway.answers import Answers
+from kohort.gateway.requests import (
+    API_VERSIONS,
+    CONFIGS,
+    DESCRIBE_CLUSTER,
+    FIND_COORDINATOR,
+    LIST_GROUPS,
+    METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    TOPIC_CHANGES,
+    Piece,
+    Request,
+    Requests,
+    Route,
+)
+from kohort.gateway.rewriting import (
+    decoded_answer,
+    decoded_request,
+    encoded_answer,
+    moved_cluster,
+    moved_coordinators,
+    moved_metadata,
+    names_groups,
+    no_groups,
+    own_coordinator,
+)
+from kohort.gateway.sasl import Login
+from kohort.gateway.sides import OwnSide, UpstreamSide
+from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
+from kohort.server.log import LimitedLog
+from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.api_versions import ApiVersionsRequest
+from kohort.wire.schemas.describe_cluster import DescribeClusterResponse
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.metadata import MetadataResponse
+from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+BUFFER_BYTES = 1_048_576
+"""Bytes in the buffer of either socket above which the other side is not read."""
+HELD_BYTES = 262_144
+"""Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
+MOST_OWED = 1_000
+"""Requests without an answer, above which the client is not read."""
+CONNECT_S = 10.0
+REFUSED = {
+    25: "AddOffsetsToTxn: offsets in transactions do not pass a gateway (docs/gateway.md)",
+    28: "TxnOffsetCommit: offsets in transactions do not pass a gateway (docs/gateway.md)",
+}
+GROUP = 0
+"""FindCoordinator's type of keys."""
+SOFTWARE, API_VERSIONS_LAST = 3, 4
+"""The versions of ApiVersions that name the client's software."""
+
+
+class Target(NamedTuple):
+    """A broker of the upstream cluster."""
+
+    host: str
+    port: int
+
+
+class Owner(Protocol):
+    """The part of the gateway that a link uses."""
+
+    log: LimitedLog
+    max_bytes: int
+    clients_authenticate: bool
+
+    @property
+    def is_known(self) -> bool:
+        """The upstream cluster has been seen, now or by an earlier process."""
+
+    def arrive(self, event: Arrived) -> None: ...
+    def learn(self, metadata: MetadataResponse) -> None:
+        """Called with each Metadata answer before it leaves."""
+
+    def topics_changed(self) -> None:
+        """Called when a client has created, grown or deleted topics."""
+
+    def address_of(self, broker: int, listener: str) -> Address | None: ...
+    def coordinator(self) -> int: ...
+    def is_coordinators(self, place: int) -> bool: ...
+    async def connect(self, place: int, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Open a connection to the broker at a place; place 0: to any. Raises OSError, and what TLS raises."""
+
+    def own_of(self, own: Connection, user: str, software: tuple[str, str]) -> Connection:
+        """A connection to kohort's broker in the place of another, for a user who has logged in."""
+
+    def clock(self) -> float:
+        """Seconds, for differences."""
+
+    def opened(self, link: Link) -> None: ...
+    def closed(self, link: Link) -> None: ...
+
+
+class Link:
+    """An asyncio.Protocol by its methods."""
+
+    def __init__(self, owner: Owner, own: Connection, place: int) -> None:
+        self._owner = owner
+        self._own: Connection | None = own
+        self.place = place
+        self._listener = own.listener
+        self._requests = Requests(owner.max_bytes)
+        self._answers = Answers(owner.max_bytes)
+        self._login = Login() if owner.clients_authenticate else None
+        self._software = ("", "")
+        self._is_bound = False
+        """A login belongs to an upstream connection that is closed."""
+        self._client: asyncio.Transport | None = None
+        self._upstream: asyncio.Transport | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._unsent: list[bytes] = []
+        """Requests that wait for the upstream connection."""
+        self._paused: set[str] = set()
+        self._upstream_paused: set[str] = set()
+
+    @property
+    def peer(self) -> str:
+        return "?" if self._own is None else self._own.peer
+
+    @property
+    def user(self) -> str:
+        """Who has logged in; "" without a login."""
+        return "" if self._login is None or not self._login.is_over(self._owner.clock()) else self._login.user
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client has not read."""
+        return 0 if self._client is None else self._client.get_write_buffer_size() + self._answers.held_bytes
+
+    # -- the client's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert self._own is not None
+        self._client = client = cast(asyncio.Transport, transport)
+        self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
+        client.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
+        self._owner.opened(self)
+        if not self._owner.is_known and not client.is_closing():
+            self._close("the upstream cluster has not been seen yet")
+
+    def data_received(self, data: bytes) -> None:
+        own = self._own
+        if own is None or self._client is None or self._client.is_closing():
+            return
+        own.stirred = True
+        try:
+            pieces = self._requests.feed(data)
+        except ProtocolError as error:
+            self._close(TLS_CAME if data.startswith(TLS_RECORD) else f"malformed request: {error}")
+            return
+        forward: list[bytes] = []
+        try:
+            for piece in pieces:
+                if piece.route is Route.OWN:
+                    self._to_own(own, piece)
+                elif piece.route is Route.UPSTREAM:
+                    self._expect(piece.request)
+                    forward.append(piece.data)
+                elif piece.route is Route.WHOLE:
+                    assert piece.request is not None
+                    self._decide(own, piece.request, piece.data, forward)
+                elif piece.request is not None:
+                    raise _Refused(_why_refused(piece.request))
+        except (_Refused, ProtocolError) as error:
+            self._forward(forward)
+            self._close(str(error))
+            return
+        self._forward(forward)
+        if len(self._answers) > MOST_OWED:
+            self._pause("unanswered")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The objects do not refer to each other any more: the garbage collector runs rarely (server/collector.py)."""
+        self._owner.closed(self)
+        own, self._own = self._own, None
+        self._client = None
+        self._answers = Answers(self._owner.max_bytes)  # which may refer to this link
+        if own is not None:
+            own.connection_lost(exc)
+        if self._upstream is not None:
+            self._upstream.close()  # what was forwarded arrives, as if the client had sent it to the broker itself
+            self._upstream = None
+        elif self._opening is not None and not self._unsent:
+            self._opening.cancel()
+
+    def pause_writing(self) -> None:
+        self._pause_upstream("client")
+        if self._own is not None:
+            self._own.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._resume_upstream("client")
+        if self._own is not None:
+            self._own.resume_writing()
+
+    def _pause(self, why: str) -> None:
+        if not self._paused and self._client is not None and not self._client.is_closing():
+            self._client.pause_reading()
+        self._paused.add(why)
+
+    def _resume(self, why: str) -> None:
+        if why in self._paused:
+            self._paused.discard(why)
+            if not self._paused and self._client is not None and not self._client.is_closing():
+                self._client.resume_reading()
+
+    def _close(self, reason: str) -> None:
+        """When everything sent has left."""
+        if self._client is not None and not self._client.is_closing():
+            self._owner.log.info("connection closed", peer=self.peer, reason=reason)
+            self._client.close()
+
+    def abort(self) -> None:
+        if self._client is not None:
+            self._client.abort()
+
+    # -- requests
+
+    def _to_own(self, own: Connection, piece: Piece) -> None:
+        if piece.request is not None:
+            is_open = self._login is None or self._login.is_over(self._owner.clock())
+            if not is_open and piece.request.key != API_VERSIONS:
+                raise _Refused("a request of a group without a login, or after its end")
+            self._answers.expect(piece.request, Route.OWN)
+        own.data_received(piece.data)
+
+    def _expect(self, request: Request | None) -> None:
+        """A request goes to the upstream broker; None: more bytes of one."""
+        if request is None or not request.is_answered:
+            return
+        rewriting = None
+        if request.key == METADATA:
+            rewriting = self._moved(request, MetadataResponse, self._metadata)
+        elif request.key == DESCRIBE_CLUSTER:
+            rewriting = self._moved(request, DescribeClusterResponse, moved_cluster)
+        elif request.key in TOPIC_CHANGES:
+            rewriting = self._topics_changed
+        elif request.key == FIND_COORDINATOR:
+            rewriting = self._moved(request, FindCoordinatorResponse, moved_coordinators)
+        self._answers.expect(request, Route.UPSTREAM, rewriting)
+        if self._answers.waits_for(Route.OWN) and self._own is not None:
+            self._owner.arrive(Passed(self._own.id))
+
+    def _topics_changed(self, answer: bytes) -> bytes:
+        self._owner.topics_changed()
+        return answer
+
+    def _moved(self, request: Request, response: type, move: Callable[[Any, Any], Any]) -> Callable[[bytes], bytes]:
+        owner, listener = self._owner, self._listener
+
+        def rewriting(answer: bytes) -> bytes:
+            found = decoded_answer(request, answer, response)
+            return encoded_answer(request, move(found, lambda broker: owner.address_of(broker, listener)))
+
+        return rewriting
+
+    def _metadata(self, found: MetadataResponse, address_of: Callable[[int], Address | None]) -> MetadataResponse:
+        self._owner.learn(found)
+        return moved_metadata(found, address_of)
+
+    def _decide(self, own: Connection, request: Request, data: bytes, forward: list[bytes]) -> None:
+        """Requests whose content, or whose listener, decides who answers."""
+        match request.key:
+            case _ if request.key == API_VERSIONS:
+                if SOFTWARE <= request.version <= API_VERSIONS_LAST:
+                    said = decoded_request(request, data, ApiVersionsRequest)
+                    self._software = said.client_software_name, said.client_software_version
+                self._to_own(own, Piece(request, Route.OWN, data))
+            case _ if request.key == LIST_GROUPS:
+                if self._owner.is_coordinators(self.place):
+                    self._to_own(own, Piece(request, Route.OWN, data))
+                else:
+                    self._send(self._answers.made(encoded_answer(request, no_groups())))
+            case _ if request.key == FIND_COORDINATOR:
+                asked = decoded_request(request, data, FindCoordinatorRequest)
+                if asked.key_type == GROUP:
+                    node = self._owner.coordinator()
+                    at = self._owner.address_of(node, self._listener)
+                    self._send(self._answers.made(encoded_answer(request, own_coordinator(request, asked, node, at))))
+                else:
+                    self._expect(request)
+                    forward.append(data)
+            case _ if request.key in CONFIGS:
+                if names_groups(request, data):
+                    self._to_own(own, Piece(request, Route.OWN, data))
+                else:
+                    self._expect(request)
+                    forward.append(data)
+            case _:
+                self._sasl(request, data)
+                forward.append(data)
+
+    def _sasl(self, request: Request, data: bytes) -> None:
+        login = self._login
+        if login is None:
+            self._answers.expect(request, Route.UPSTREAM)
+            return
+        response: type
+        if request.key == SASL_HANDSHAKE:
+            login.begins(decoded_request(request, data, SaslHandshakeRequest).mechanism)
+            response = SaslHandshakeResponse
+        else:
+            assert request.key == SASL_AUTHENTICATE
+            login.says(decoded_request(request, data, SaslAuthenticateRequest).auth_bytes)
+            response = SaslAuthenticateResponse
+
+        def read(answer: bytes) -> bytes:
+            found = decoded_answer(request, answer, response)
+            if request.key == SASL_AUTHENTICATE:
+                login.answered(
+                    found.error_code, found.auth_bytes, found.session_lifetime_ms / 1000, self._owner.clock()
+                )
+            if login.is_new:
+                self._logged_in(login)
+            return answer
+
+        self._answers.expect(request, Route.UPSTREAM, read)
+
+    def _logged_in(self, login: Login) -> None:
+        login.is_new = False
+        before, client = self._own, self._client
+        if before is None or client is None:
+            return
+        if self._answers.waits_for(Route.OWN):
+            self._close("a login with requests before it that are not answered")
+            return
+        self._resume("own")
+        self._own = self._owner.own_of(before, login.user, self._software)
+        before.connection_lost(None)
+        self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
+
+    # -- the upstream side
+
+    def _forward(self, pieces: list[bytes]) -> None:
+        if not pieces:
+            return
+        if self._is_bound:
+            self._close("the connection of its login to the upstream broker is closed")
+        elif self._upstream is None:
+            self._unsent += pieces
+            self._pause("connecting")
+            if self._opening is None:
+                self._opening = asyncio.get_running_loop().create_task(self._open())
+        elif len(pieces) == 1:
+            self._upstream.write(pieces[0])
+        else:
+            self._upstream.writelines(pieces)
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._owner.connect(self.place, lambda: cast(asyncio.Protocol, UpstreamSide(self)))
+        except (OSError, ValueError) as error:  # TimeoutError and SSLError among them
+            self._close(f"the upstream broker cannot be reached: {error or 'no connection in time'}")
+            self._unsent.clear()
+        finally:
+            self._opening = None
+
+    def upstream_made(self, transport: asyncio.Transport) -> None:
+        transport.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
+        unsent, self._unsent = self._unsent, []
+        transport.writelines(unsent)
+        if self._client is None:  # it has gone meanwhile
+            transport.close()
+            return
+        self._upstream = transport
+        if self._upstream_paused:
+            transport.pause_reading()
+        self._resume("connecting")
+
+    def upstream_received(self, data: bytes) -> None:
+        if self._client is None or self._client.is_closing():
+            return
+        if self._own is not None:
+            self._own.stirred = True
+        try:
+            self._send(self._answers.feed(Route.UPSTREAM, data))
+        except ProtocolError as error:
+            self._close(f"the upstream broker's answer makes no sense: {error}")
+            return
+        if self._answers.held_bytes > HELD_BYTES and self._answers.waits_for(Route.OWN):
+            self._pause_upstream("order")
+
+    def upstream_lost(self, exc: Exception | None) -> None:
+        self._upstream = None
+        self._upstream_paused.discard("order")
+        self._resume("upstream")
+        self._is_bound = self._login is not None
+        if self._answers.waits_for(Route.UPSTREAM):
+            self._close(f"the upstream broker has closed its connection{f': {exc}' if exc else ''}")
+
+    def upstream_full(self, *, is_full: bool) -> None:
+        if is_full:
+            self._pause("upstream")
+        else:
+            self._resume("upstream")
+
+    def _pause_upstream(self, why: str) -> None:
+        if not self._upstream_paused and self._upstream is not None:
+            self._upstream.pause_reading()
+        self._upstream_paused.add(why)
+
+    def _resume_upstream(self, why: str) -> None:
+        if why in self._upstream_paused:
+            self._upstream_paused.discard(why)
+            if not self._upstream_paused and self._upstream is not None and not self._upstream.is_closing():
+                self._upstream.resume_reading()
+
+    # -- answers
+
+    def own_answered(self, data: bytes) -> None:
+        self._send(self._answers.feed(Route.OWN, data))
+        if self._answers.held_bytes <= HELD_BYTES:
+            self._resume_upstream("order")
+
+    def _send(self, pieces: list[bytes]) -> None:
+        if not pieces or self._client is None or self._client.is_closing():
+            return
+        if len(pieces) == 1:
+            self._client.write(pieces[0])
+        else:
+            self._client.writelines(pieces)
+        if len(self._answers) <= MOST_OWED // 2:
+            self._resume("unanswered")
+
+    def pause_own(self, *, paused: bool) -> None:
+        if paused:
+            self._pause("own")
+        else:
+            self._resume("own")
+
+    def close_own(self) -> None:
+        """The broker closes the connection, and has said why in the log."""
+        if self._client is not None:
+            self._client.close()
+
+
+class _Refused(Exception):
+    pass
+
+
+def _why_refused(request: Request) -> str:
+    told = REFUSED.get(request.key, f"the API with key {request.key}, version {request.version}, does not pass")
+    return f"a request that is not advertised: {told}"

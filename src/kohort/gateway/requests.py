@@ -1,0 +1,148 @@
+"""A client's bytes, cut at the requests: what each of them needs, and who answers it. Without IO.
+
+Most bytes are never looked at. Of a request that is forwarded, the header is read, and of a Produce also `acks`,
+because a Produce with acks=0 has no answer. Requests of groups go to kohort's own coordinator. FindCoordinator,
+ListGroups, and requests about configs and SASL are collected as a whole, because more than the API decides.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct, error
+from typing import NamedTuple
+
+from kohort.gateway.versions import FORWARDED, OWN_KEYS
+from kohort.wire.errors import ProtocolError
+from kohort.wire.framing import BadLength, read_unsigned_varint, skip_tagged_fields
+
+PRODUCE, METADATA, FIND_COORDINATOR, LIST_GROUPS = 0, 3, 10, 16
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
+CONFIGS = frozenset((DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS))
+TOPIC_CHANGES = frozenset((19, 20, 37))
+"""CreateTopics, DeleteTopics, CreatePartitions."""
+WHOLE_KEYS = CONFIGS | {API_VERSIONS, FIND_COORDINATOR, LIST_GROUPS, SASL_HANDSHAKE, SASL_AUTHENTICATE}
+MOST_WHOLE = 1_048_576
+"""Bytes of a request that is collected."""
+HEAD = Struct(">ihhi")
+"""The length of a frame, API key, version and correlation id of a request."""
+SHORT = Struct(">h")
+FLEXIBLE_PRODUCE = 9
+TRANSACTIONAL_PRODUCE = 3
+"""The first version that names a transactional id before `acks`."""
+MOST_BEFORE_ACKS = 65_536
+"""Bytes of a Produce before its `acks`: header, client id and transactional id."""
+
+
+class Route(IntEnum):
+    OWN = 0
+    """To kohort's coordinator."""
+    UPSTREAM = 1
+    WHOLE = 2
+    """The gateway decides."""
+    REFUSED = 3
+
+
+class Request(NamedTuple):
+    key: int
+    version: int
+    correlation_id: int
+    route: Route
+    is_answered: bool = True
+
+
+class Piece(NamedTuple):
+    request: Request | None
+    """The request that begins here; None for more bytes of the last one."""
+    route: Route
+    data: bytes
+
+
+class Requests:
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._head = b""
+        """The beginning of a request, too short to tell what it needs."""
+        self._left = 0
+        """Bytes that the request under way still needs."""
+        self._under_way: Request | None = None
+        self._collected: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """Raises ProtocolError, after which the stream is unreadable."""
+        if self._left >= len(data):  # the common case in the middle of a large request
+            return self._more(data)
+        pieces = []
+        if self._left:
+            at = self._left
+            pieces = self._more(data[:at])
+            data = data[at:]
+        if self._head:
+            data = self._head + data
+        at = 0
+        while len(data) - at >= HEAD.size:
+            length, key, version, correlation_id = HEAD.unpack_from(data, at)
+            if not 8 <= length <= self._max_bytes:
+                raise BadLength(length, self._max_bytes, [])
+            is_answered = _has_answer(data, at, length, version) if key == PRODUCE else True
+            if is_answered is None:
+                break
+            request = Request(key, version, correlation_id, _route(key, version), is_answered)
+            if request.route is Route.WHOLE and length > MOST_WHOLE:
+                raise BadLength(length, MOST_WHOLE, [])
+            end = at + 4 + length
+            part = data[at:end]
+            if end > len(data):
+                self._left, self._under_way = end - len(data), request
+                if request.route is Route.WHOLE:
+                    self._collected = [part]
+                else:
+                    pieces.append(Piece(request, request.route, part))
+                self._head = b""
+                return pieces
+            pieces.append(Piece(request, request.route, part))
+            at = end
+        self._head = data[at:]
+        return pieces
+
+    def _more(self, data: bytes) -> list[Piece]:
+        request = self._under_way
+        assert request is not None
+        self._left -= len(data)
+        if request.route is not Route.WHOLE:
+            return [Piece(None, request.route, data)]
+        self._collected.append(data)
+        if self._left:
+            return []
+        whole, self._collected = b"".join(self._collected), []
+        return [Piece(request, Route.WHOLE, whole)]
+
+
+def _route(key: int, version: int) -> Route:
+    if key in WHOLE_KEYS:
+        return Route.WHOLE
+    if key in OWN_KEYS:
+        return Route.OWN
+    return Route.UPSTREAM if version <= FORWARDED.get(key, -1) else Route.REFUSED
+
+
+def _has_answer(data: bytes, at: int, length: int, version: int) -> bool | None:
+    """Whether a Produce has an answer; None: more bytes are needed to tell."""
+    end = min(at + 4 + length, len(data))
+    try:
+        (client,) = SHORT.unpack_from(data, at + HEAD.size)
+        position = at + HEAD.size + 2 + max(client, 0)
+        if version >= FLEXIBLE_PRODUCE:
+            position = skip_tagged_fields(data, position)
+            size, position = read_unsigned_varint(data, position)
+            position += max(size - 1, 0)
+        elif version >= TRANSACTIONAL_PRODUCE:
+            (size,) = SHORT.unpack_from(data, position)
+            position += 2 + max(size, 0)
+        if position + 2 <= end:
+            return bool(SHORT.unpack_from(data, position)[0])
+    except (error, ProtocolError):
+        pass
+    if end == at + 4 + length or end - at > MOST_BEFORE_ACKS:
+        raise ProtocolError("a Produce without acks")
+    return None

@@ -1,0 +1,29 @@
+"""The process of a gateway: the settings of a server that stands before another cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kohort.client.security.security import Security
+from kohort.config import Config, ConfigError, listeners_of, with_values
+from kohort.gateway.gateway import Gateway
+from kohort.server.serve import run as run_server
+
+
+def gateway_config(config: Config) -> Config:
+    """The settings of the server within a gateway. Raises ConfigError for those that make no sense there."""
+    if config.brokers != 1:
+        raise ConfigError("brokers has no meaning for a gateway: it has a listener for each broker of its upstream")
+    for listener in listeners_of(config):
+        if listener.is_sasl:
+            raise ConfigError(
+                f"the listener {listener.name} is {listener.protocol}; SASL passes through a gateway to the upstream "
+                f"cluster, so its listeners are PLAINTEXT or SSL"
+            )
+    # With level 2, clients leave AddPartitionsToTxn to a Produce of version 12, which does not pass.
+    return with_values(config, transaction_version=1)
+
+
+def run(config: Config, upstream: Sequence[tuple[str, int]], security: Security, ports: Sequence[int]) -> int:
+    """Serve until a signal or a failure ends it. Returns the exit code. Raises ConfigError."""
+    return run_server(gateway_config(config), Gateway(upstream, security, ports=ports))

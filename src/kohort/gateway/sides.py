@@ -1,0 +1,83 @@
+"""The two ends of a link besides the client's: the transport of the broker's connection, and the protocol of the
+connection to the upstream broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
+
+
+class Link(Protocol):
+    """The part of link.py that they use."""
+
+    @property
+    def unsent(self) -> int: ...
+    def own_answered(self, data: bytes) -> None: ...
+    def pause_own(self, *, paused: bool) -> None: ...
+    def close_own(self) -> None: ...
+    def upstream_made(self, transport: asyncio.Transport) -> None: ...
+    def upstream_received(self, data: bytes) -> None: ...
+    def upstream_lost(self, exc: Exception | None) -> None: ...
+    def upstream_full(self, *, is_full: bool) -> None: ...
+
+
+class OwnSide:
+    """The transport of the broker's connection."""
+
+    def __init__(self, link: Link, client: asyncio.Transport) -> None:
+        self._link = link
+        self._client = client
+
+    def write(self, data: bytes) -> None:
+        self._link.own_answered(data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self._link.own_answered(b"".join(pieces))
+
+    def is_closing(self) -> bool:
+        return self._client.is_closing()
+
+    def close(self) -> None:
+        self._link.close_own()
+
+    def abort(self) -> None:
+        self._client.abort()
+
+    def pause_reading(self) -> None:
+        self._link.pause_own(paused=True)
+
+    def resume_reading(self) -> None:
+        self._link.pause_own(paused=False)
+
+    def get_write_buffer_size(self) -> int:
+        return self._link.unsent
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The link sets its own."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._client.get_extra_info(name, default)
+
+
+class UpstreamSide(asyncio.Protocol):
+    """The protocol of the connection to the upstream broker."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._link.upstream_made(cast(asyncio.Transport, transport))
+
+    def data_received(self, data: bytes) -> None:
+        self._link.upstream_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link.upstream_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._link.upstream_full(is_full=True)
+
+    def resume_writing(self) -> None:
+        self._link.upstream_full(is_full=False)

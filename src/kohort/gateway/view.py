@@ -1,0 +1,167 @@
+"""What is known of the upstream cluster, and the events by which the broker learns what has changed. Without IO.
+
+Metadata comes from the gateway's own requests for all topics, and from every Metadata answer that passes to a client.
+The latter only adds topics and partitions, so that a client that has just learned of a topic can commit its offsets.
+
+A topic counts as deleted when MISSES answers about all topics lack it, one after the other, over at least
+`gone_after_s`: its committed offsets are deleted, and a broker that has just started may know less than there is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from kohort.broker.turn import FollowedTopic, UpstreamSeen
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schema import NO_UUID
+from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseTopic
+from kohort.wire.schemas.metadata_records import UpstreamApi, UpstreamBroker, UpstreamValue
+
+MISSES = 3
+GONE_AFTER_S = 60.0
+PARTITIONS_AN_EVENT = 1_000
+"""Of topics that are taken over in one turn."""
+HAS_TOPIC = frozenset((ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE))
+
+
+class AnotherCluster(Exception):
+    """The upstream cluster is not the one whose groups the data directory has."""
+
+
+class View:
+    def __init__(
+        self, upstream: UpstreamValue | None, topics: Iterable[FollowedTopic], *, gone_after_s: float = GONE_AFTER_S
+    ) -> None:
+        """What an earlier process has left."""
+        self.cluster = upstream
+        self.brokers: dict[int, UpstreamBroker] = {}
+        if upstream is not None:
+            self.brokers = {broker.id: broker for broker in upstream.brokers}
+        self.present = frozenset(self.brokers)
+        """The brokers of the last answer about the whole cluster."""
+        self.leaders: dict[str, list[int]] = {}
+        """Of each topic's partitions, by the last answer."""
+        self.topics = {topic.name: topic for topic in topics}
+        self._missing: dict[str, tuple[int, float]] = {}
+        """Topics that answers lack: in how many, and since when."""
+        self._gone_after_s = gone_after_s
+
+    @property
+    def coordinator(self) -> int:
+        """The broker behind whose listener clients find their groups: the first one. -1 if there is none."""
+        return min(self.present, default=-1)
+
+    # -- the whole cluster
+
+    def see(self, metadata: MetadataResponse, apis: Sequence[UpstreamApi], now_s: float) -> Iterator[UpstreamSeen]:
+        """An answer about all topics. Raises AnotherCluster."""
+        cluster_id = metadata.cluster_id or ""
+        if self.cluster is not None and self.cluster.cluster_id != cluster_id:
+            raise AnotherCluster(
+                f"the upstream cluster is {cluster_id!r}, and the data directory has the groups of the cluster "
+                f"{self.cluster.cluster_id!r}; use another --upstream or another --data-dir"
+            )
+        self._see_brokers(metadata)
+        cluster = UpstreamValue(
+            cluster_id=cluster_id,
+            brokers=tuple(self.brokers[broker] for broker in sorted(self.brokers)),
+            apis=tuple(apis),
+        )
+        changed = [found for topic in metadata.topics if (found := self._changed(topic, trusted=True)) is not None]
+        gone = self._gone({topic.name for topic in metadata.topics if topic.name}, now_s)
+        if cluster != self.cluster or gone:
+            self.cluster = cluster
+            yield UpstreamSeen(cluster=cluster, gone=tuple(gone))
+        yield from _in_pieces(changed)
+
+    def _see_brokers(self, metadata: MetadataResponse) -> None:
+        self.present = frozenset(broker.node_id for broker in metadata.brokers)
+        for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
+            known = self.brokers.get(broker.node_id)
+            slot = self._free_slot() if known is None else known.slot
+            self.brokers[broker.node_id] = UpstreamBroker(
+                id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack, slot=slot
+            )
+
+    def _free_slot(self) -> int:
+        taken = {broker.slot for broker in self.brokers.values()}
+        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
+    def _gone(self, names: set[str], now_s: float) -> list[str]:
+        gone = []
+        for name in list(self.topics):
+            if name in names:
+                self._missing.pop(name, None)
+                continue
+            count, since = self._missing.get(name, (0, now_s))
+            self._missing[name] = count + 1, since
+            if count + 1 >= MISSES and now_s - since >= self._gone_after_s:
+                del self.topics[name], self._missing[name]
+                self.leaders.pop(name, None)
+                gone.append(name)
+        return gone
+
+    # -- what passes
+
+    def learn(self, metadata: MetadataResponse) -> Iterator[UpstreamSeen]:
+        """An answer to a client."""
+        changed = [found for topic in metadata.topics if (found := self._changed(topic, trusted=False)) is not None]
+        yield from _in_pieces(changed)
+
+    def has_new_brokers(self, metadata: MetadataResponse) -> bool:
+        """An answer to a client names brokers that are not known yet, or that have moved."""
+        known = self.brokers
+        return any(
+            (found := known.get(broker.node_id)) is None or (found.host, found.port) != (broker.host, broker.port)
+            for broker in metadata.brokers
+        )
+
+    def _changed(self, topic: MetadataResponseTopic, *, trusted: bool) -> FollowedTopic | None:
+        if not topic.name or topic.is_internal or topic.error_code not in HAS_TOPIC or not topic.partitions:
+            return None
+        known = self.topics.get(topic.name)
+        count = len(topic.partitions)
+        if not trusted and known is not None and count <= len(known.replicas):
+            return None
+        partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        if trusted:
+            self.leaders[topic.name] = [partition.leader_id for partition in partitions]
+        has_racks = any(broker.rack for broker in self.brokers.values())
+        replicas = tuple(partition.replica_nodes if has_racks else () for partition in partitions)
+        topic_id = topic.topic_id
+        if topic_id == NO_UUID:
+            topic_id = known.topic_id if known is not None else _id_of(topic.name)
+        elif not trusted and known is not None:
+            topic_id = known.topic_id  # another id is a new topic, which the gateway's own request will find
+        found = FollowedTopic(topic.name, topic_id, replicas)
+        if found == known:
+            return None
+        self.topics[topic.name] = found
+        return found
+
+    def leaders_of(self, names: Iterable[str]) -> Mapping[int, list[tuple[str, int]]]:
+        """The partitions of these topics, by their leaders."""
+        found: dict[int, list[tuple[str, int]]] = {}
+        for name in names:
+            for index, leader in enumerate(self.leaders.get(name, ())):
+                found.setdefault(leader, []).append((name, index))
+        return found
+
+
+def _id_of(name: str) -> bytes:
+    """An id for a topic of a cluster without topic ids."""
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()
+
+
+def _in_pieces(topics: list[FollowedTopic]) -> Iterator[UpstreamSeen]:
+    part: list[FollowedTopic] = []
+    size = 0
+    for topic in topics:
+        part.append(topic)
+        size += len(topic.replicas)
+        if size >= PARTITIONS_AN_EVENT:
+            yield UpstreamSeen(topics=tuple(part))
+            part, size = [], 0
+    if part:
+        yield UpstreamSeen(topics=tuple(part))

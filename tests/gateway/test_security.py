@@ -1,0 +1,119 @@
+"""TLS ends at the gateway; SASL passes through, and the coordinator knows the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from gateway_server import GatewayServer, wait_for
+from secured import ca_file, tls_settings
+
+from kohort.client.cluster import Cluster
+from kohort.client.errors import AuthenticationFailed, ConnectionFailed
+from kohort.client.security.security import Security
+from kohort.client.wire.blocking_connection import Connection
+from kohort.gateway.sasl import Login
+from kohort.testing import KohortServer
+from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+USERS = {"gateway": "g-secret", "alice": "a-secret"}
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[KohortServer]:
+    with KohortServer(security="SASL_SSL", users=USERS) as server:
+        yield server
+
+
+def security_of(server: KohortServer, user: str, mechanism: str = "SCRAM-SHA-512") -> Security:
+    return Security.of({name: str(value) for name, value in properties(server, user, mechanism).items()})
+
+
+def properties(server: KohortServer, user: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
+    found = server.client_config(user=user, mechanism=mechanism)
+    del found["bootstrap.servers"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def gateway(secured: KohortServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
+    """Its listener has TLS of its own."""
+    own = tls_settings(tmp_path_factory.mktemp("tls"))
+    upstream = secured.bootstrap_servers_of("SECURED")
+    with GatewayServer(upstream, upstream_security=security_of(secured, "gateway"), **own) as server:
+        yield server.wait_for_upstream()
+
+
+def clients(gateway: GatewayServer, secured: KohortServer, folder: Path, mechanism: str) -> dict[str, Any]:
+    of_user = properties(secured, "alice", mechanism) | {"ssl.ca.location": ca_file(folder)}
+    return of_user | {"bootstrap.servers": gateway.bootstrap_servers_of("SSL")}
+
+
+def test_clients_log_in_at_the_upstream(
+    gateway: GatewayServer, secured: KohortServer, tmp_path: Path, unique: str
+) -> None:
+    secured.create_topic(unique, 2)
+    settings = clients(gateway, secured, tmp_path, "SCRAM-SHA-256")
+    producer = Producer(settings)
+    producer.produce(unique, b"v", partition=1)
+    assert producer.flush(10) == 0
+    consumer = Consumer(settings | {"group.id": unique, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([unique])
+        wait_for(lambda: (found := consumer.poll(0.1)) is not None and found.value() == b"v", "the record")
+        principals = {link.user for link in gateway.gateway.links}
+        assert principals == {"alice"}
+    finally:
+        consumer.close()
+
+
+def test_groups_take_a_login(gateway: GatewayServer, secured: KohortServer, tmp_path: Path) -> None:
+    host, _, port = gateway.bootstrap_servers_of("SSL").rpartition(":")
+    tls = Security.of({"security.protocol": "SSL", "ssl.ca.location": ca_file(tmp_path)})
+    with closing(Connection(host, int(port), security=tls)) as guest, pytest.raises(ConnectionFailed):
+        guest.request(DescribeGroupsRequest(groups=("g",)), DescribeGroupsResponse)
+    wrong = clients(gateway, secured, tmp_path, "SCRAM-SHA-512") | {"sasl.password": "wrong"}
+    address = wrong.pop("bootstrap.servers")
+    with pytest.raises(AuthenticationFailed), Cluster(address, security=wrong) as cluster:
+        cluster.list_groups()
+    right = wrong | {"sasl.password": USERS["alice"]}
+    with Cluster(address, security=right) as cluster:
+        assert cluster.list_groups() is not None
+        assert cluster.topics()
+
+
+SERVER_FINAL = b"v=c2lnbmF0dXJl"
+TOKEN = b"n,,\1auth=Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJib2IifQ.\1\1"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "messages", "user"),
+    [
+        ("PLAIN", [(b"\0bob\0secret", b"")], "bob"),
+        ("SCRAM-SHA-512", [(b"n,,n=b=2Cb=3D,r=x", b"r=xy,s=,i=4096"), (b"c=biws,r=xy,p=z", SERVER_FINAL)], "b,b="),
+        ("OAUTHBEARER", [(TOKEN, b"")], "bob"),
+    ],
+)
+def test_a_login_is_over_with_its_last_answer(mechanism: str, messages: list[tuple[bytes, bytes]], user: str) -> None:
+    login = Login()
+    login.begins(mechanism)
+    for said, answer in messages:
+        assert not login.is_over(0)
+        login.says(said)
+        login.answered(0, answer, 10.0, 100.0)
+    assert (login.is_over(109), login.is_over(110), login.user) == (True, False, user)
+    login.begins(mechanism)
+    login.answered(58, b"", 0, 101.0)
+    assert not login.is_over(102)
+
+
+def test_an_unknown_mechanism_is_never_over() -> None:
+    login = Login()
+    login.begins("GSSAPI")
+    login.says(b"ticket")
+    login.answered(0, b"", 0, 0)
+    assert not login.is_over(0)
