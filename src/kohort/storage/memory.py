@@ -28,11 +28,13 @@ from kohort.storage.protocol import (
     LogInfo,
     LogKey,
     Operation,
+    ProducerBatch,
     Replace,
     StorageError,
     StoredBatch,
     Trim,
     info_of,
+    of_producer,
     opened,
 )
 
@@ -223,14 +225,15 @@ class MemoryStorage:
             return None
         return info_of(held.batches[bisect_left(held.newest, held.newest[-1])])
 
-    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
         if limit <= 0:
             return []
-        return [batch for batch in self._of_producer(log, producer_id) if batch.kind <= TRANSACTIONAL][-limit:]
+        batches = [batch for batch in self._of_producer(log, producer_id) if batch.kind <= TRANSACTIONAL]
+        return [of_producer(batch) for batch in batches[-limit:]]
 
-    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+    def last_of_producer(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
         batches = self._of_producer(log, producer_id)
-        return batches[-1] if batches else None
+        return of_producer(batches[-1]) if batches else None
 
     def _of_producer(self, log: LogKey, producer_id: int) -> list[StoredBatch]:
         held = self._logs.get(log)

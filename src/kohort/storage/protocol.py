@@ -16,6 +16,7 @@ during a commit, in one thread of its own.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NewType, Protocol
 
@@ -87,6 +88,30 @@ def info_of(batch: StoredBatch) -> BatchInfo:
         batch.kind,
         batch.transaction_start,
         batch.coordinator_epoch,
+    )
+
+
+_OF_PRODUCER = struct.Struct(">hi")
+_OF_PRODUCER_AT = 51
+"""Where a batch's header has the producer's epoch and the sequence number of the first record."""
+
+
+class ProducerBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch of a producer id without its data: what decides which sequence number comes next."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    coordinator_epoch: int
+    producer_epoch: int
+    base_sequence: int
+    """-1 for a marker, and for the broker's own records."""
+
+
+def of_producer(batch: StoredBatch) -> ProducerBatch:
+    epoch, sequence = _OF_PRODUCER.unpack_from(batch.data, _OF_PRODUCER_AT)
+    return ProducerBatch(
+        batch.base_offset, batch.last_offset, batch.max_timestamp, batch.coordinator_epoch, epoch, sequence
     )
 
 
@@ -241,10 +266,10 @@ class Storage(Protocol):
     def max_timestamp(self, log: LogKey) -> BatchInfo | None:
         """The batch with the largest max_timestamp (the first of equals); None for an empty log."""
 
-    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
         """The last `limit` batches of records written by a producer id, oldest first. Markers are left out."""
 
-    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+    def last_of_producer(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
         """The last batch of a producer id, which may be a marker."""
 
     def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
