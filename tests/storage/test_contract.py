@@ -12,6 +12,7 @@ from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
+from kohort.storage.postgres.engine import PostgresStorage
 from kohort.storage.protocol import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -38,7 +39,7 @@ from kohort.storage.sqlite import SqliteStorage
 Reopen = Callable[..., Storage]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
     """Start a new engine, or restart the one before with its data."""
     with ExitStack() as opened:
@@ -46,6 +47,8 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
         def start(former: Storage | None = None) -> Storage:
             if former is not None:
                 former.close()
+            if request.param == "postgres":
+                return opened.enter_context(closing(PostgresStorage(request.getfixturevalue("postgres_url"), 1)))
             if request.param == "sqlite":
                 return opened.enter_context(closing(SqliteStorage(tmp_path)))
             return former.copy() if isinstance(former, MemoryStorage) else MemoryStorage()

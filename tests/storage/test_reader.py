@@ -11,6 +11,7 @@ import pytest
 from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append
 
 from kohort.storage.memory import MemoryStorage
+from kohort.storage.postgres.engine import PostgresStorage
 from kohort.storage.protocol import (
     Append,
     CreateLog,
@@ -27,9 +28,13 @@ from kohort.storage.sqlite import SqliteStorage
 END = 1 << 40
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    with closing(MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path)) as storage:
+    if request.param == "postgres":
+        opened: Storage = PostgresStorage(request.getfixturevalue("postgres_url"), 1)
+    else:
+        opened = MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path)
+    with closing(opened) as storage:
         yield storage
 
 

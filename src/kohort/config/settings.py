@@ -27,6 +27,12 @@ class Config(ListenerConfig):
     broker_id: int = _setting(1, "Id of the first broker; the others count up from it", low=0, high=INT_MAX)
     broker_rack: str = _setting("", "Rack of the brokers, comma separated for several; empty for none")
     data_dir: str = _setting("", "Directory of the data; empty keeps everything in memory")
+    storage: str = _setting(
+        "",
+        "postgresql://USER@HOST/DATABASE: the data is in this database instead of a directory (experimental; "
+        "docs/postgres.md)",
+        secret=True,  # it may have a password
+    )
 
     compatibility: str = _setting(
         KOHORT,

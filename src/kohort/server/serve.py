@@ -136,11 +136,20 @@ def _say_ready(server: Server) -> None:
         listeners=spelled_out(server.listening.items()),
         **told,
         brokers=config.brokers,
-        data_dir=config.data_dir or "none (in memory)",
+        **_where(config),
         cluster_id=server.cluster_id,
         runs=compiled.running(),
         took_ms=_process_age_ms(),
     )
+
+
+def _where(config: Config) -> dict[str, str]:
+    """Where the data is."""
+    if config.storage:
+        from kohort.storage.postgres.connections import shown
+
+        return {"storage": shown(config.storage)}
+    return {"data_dir": config.data_dir or "none (in memory)"}
 
 
 def _explain(error: Exception, supervisor: Supervisor | None = None) -> int:

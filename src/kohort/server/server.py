@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
+STOP_S = 10.0
+"""How long a stop waits for the last turn: a storage on another machine may not answer."""
 
 
 class Server:
@@ -101,7 +103,11 @@ class Server:
         self.config = _with_addresses(self.config)
         try:
             if self._storage is None:
-                self._storage = open_storage(self.config, partial(self._failed_in_thread, loop))
+                failed = partial(self._failed_in_thread, loop)
+                if self.config.storage:  # which may take long
+                    self._storage = await asyncio.to_thread(open_storage, self.config, failed)
+                else:
+                    self._storage = open_storage(self.config, failed)
             self._bind()
             self._assemble(self._storage)
             await self._turns.control(None)
@@ -197,8 +203,8 @@ class Server:
             self._broker.load(self._replaying)
         except ProtocolError as error:
             raise StorageError(
-                f"the data directory {self.config.data_dir} holds a record that makes no sense ({error}); "
-                "restore it from a backup, or start with an empty one"
+                f"the stored data ({self.config.data_dir or 'the database'}) holds a record that makes no sense "
+                f"({error}); restore it from a backup, or start with an empty one"
             ) from error
         if (level := self._broker.state.log_level) != self.config.log_level:
             log.set_level(level)
@@ -332,8 +338,13 @@ class Server:
         for listener in self._listeners:
             listener.close()
         try:
-            await self._turns.control(Shutdown())
+            async with asyncio.timeout(STOP_S):
+                await self._turns.control(Shutdown())
             await self._connections.drain(FLUSH_S)
+        except TimeoutError:
+            log.warning(
+                "stopped while the storage did not answer", hint="nothing that was not durable was acknowledged"
+            )
         except ConnectionAbortedError:
             return  # it has failed meanwhile, and released everything
         self._release()
@@ -360,6 +371,8 @@ class Server:
             listener.close()
         if self._http is not None:
             self._http.close()
+        if self._storage is not None:
+            self._storage.abandon()
         if hasattr(self, "_turns"):
             self._turns.stop()
             self._off_loop.stop()
@@ -393,11 +406,21 @@ def _with_addresses(config: Config) -> Config:
 
 def open_storage(config: Config, failed: Callable[[Exception], None]) -> Storage:
     """`failed` is called in a thread with an error that ends the storage between two commits. Raises StorageError."""
+    if config.storage:
+        return _open_database(config)
     if not config.data_dir:
         return MemoryStorage()
     from kohort.storage.sqlite import SqliteStorage  # not imported for data in memory
 
     return SqliteStorage(Path(config.data_dir).expanduser(), log, failed)
+
+
+def _open_database(config: Config) -> Storage:
+    try:
+        from kohort.storage.postgres.engine import PostgresStorage
+    except ImportError as error:
+        raise ConfigError(f"storage needs {error.name}: pip install 'kohort[postgres]'") from None
+    return PostgresStorage(config.storage, config.broker_id, log)
 
 
 __all__ = ["ListenFailed", "Server", "StorageError", "WrongDirectory", "open_storage"]

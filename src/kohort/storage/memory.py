@@ -274,5 +274,8 @@ class MemoryStorage:
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
 
+    def abandon(self) -> None:
+        """Nothing to wait for."""
+
     def close(self) -> None:
         """Nothing to release; committed data stays readable (a restart in the same process)."""

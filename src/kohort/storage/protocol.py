@@ -292,5 +292,9 @@ class Storage(Protocol):
     def reader(self) -> LogReader:
         """A reader for another thread. Close it before the engine."""
 
+    def abandon(self) -> None:
+        """Do not wait any longer for another machine: a commit that does fails with StorageError, and its outcome stays
+        unknown. Called from any thread, before `close`. An engine that waits for none does nothing."""
+
     def close(self) -> None:
         """Release files and locks. Idempotent."""
