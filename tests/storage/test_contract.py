@@ -8,11 +8,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, opened_postgres, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.postgres.engine import PostgresStorage
 from kohort.storage.protocol import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -48,7 +47,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
             if former is not None:
                 former.close()
             if request.param == "postgres":
-                return opened.enter_context(closing(PostgresStorage(request.getfixturevalue("postgres_url"), 1)))
+                return opened.enter_context(closing(opened_postgres(request.getfixturevalue("postgres_url"))))
             if request.param == "sqlite":
                 return opened.enter_context(closing(SqliteStorage(tmp_path)))
             return former.copy() if isinstance(former, MemoryStorage) else MemoryStorage()

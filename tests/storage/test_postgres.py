@@ -11,10 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 from postgres_server import PostgresServer
-from storage_batches import LOG, OTHER, make_batch
+from storage_batches import LOG, OTHER, make_batch, opened_postgres
 
 from kohort.storage.postgres import engine
-from kohort.storage.postgres.engine import PostgresStorage
 from kohort.storage.postgres.writer import WentBack
 from kohort.storage.protocol import Append, CreateLog, DeleteLog, Fenced, Operation, StorageError, Trim
 
@@ -26,7 +25,7 @@ class Node:
     """An engine whose commits run in a thread."""
 
     def __init__(self, url: str) -> None:
-        self.storage = PostgresStorage(url, NODE)
+        self.storage = opened_postgres(url)
         self._lease = self.storage.acquire()
         self._thread = ThreadPoolExecutor(1)
 
@@ -101,14 +100,6 @@ def no_standby(postgres_server: PostgresServer, admin: psycopg.Connection[Any]) 
     confirmed_by("")
 
 
-def test_a_second_process_of_a_node_fences_the_first(node: Node, postgres_url: str) -> None:
-    with closing(PostgresStorage(postgres_url, NODE)) as second:
-        with pytest.raises(Fenced):
-            node.commit(Append(LOG, (make_batch(1),)))
-        second.commit([Append(LOG, (make_batch(1, 3),))], second.acquire())
-        assert [batch.last_offset for batch in second.read(LOG, 0, 1 << 30)] == [0, 3]
-
-
 def test_a_commit_that_waits_behind_a_takeover_writes_nothing(node: Node, admin: psycopg.Connection[Any]) -> None:
     with admin.transaction():
         admin.execute("UPDATE kohort.node SET incarnation = incarnation + 1")
@@ -177,7 +168,7 @@ def test_a_stop_does_not_wait_for_a_server_that_is_gone(node: Node, postgres_ser
         with pytest.raises(StorageError, match="nothing of the last turn was acknowledged"):
             commit.result(20)
         with pytest.raises(StorageError, match="cannot use the database"):
-            PostgresStorage(postgres_server.url(), 2)
+            opened_postgres(postgres_server.url())
     finally:
         postgres_server.start()
 
@@ -199,20 +190,20 @@ def test_databases_that_are_refused(
     name = postgres_url.partition("?")[0].rpartition("/")[2]
     admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with pytest.raises(StorageError, match="takes writes"):
-        PostgresStorage(postgres_url, NODE)
+        opened_postgres(postgres_url)
     admin.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     admin.execute("UPDATE kohort.cluster SET system_identifier = 1")
     with pytest.raises(StorageError, match="is a copy"):
-        PostgresStorage(postgres_url, NODE)
+        opened_postgres(postgres_url)
     admin.execute("UPDATE kohort.cluster SET format = 99")
     with pytest.raises(StorageError, match="format 99"):
-        PostgresStorage(postgres_url, NODE)
+        opened_postgres(postgres_url)
     for setting in ("fsync=off", "full_page_writes=off"):
         postgres_server.stop()
         postgres_server.start(setting)
         try:
             with pytest.raises(StorageError, match=setting.partition("=")[0]):
-                PostgresStorage(postgres_url, NODE)
+                opened_postgres(postgres_url)
         finally:
             postgres_server.stop()
             postgres_server.start()

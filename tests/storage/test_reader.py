@@ -8,10 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, opened_postgres, own_append
 
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.postgres.engine import PostgresStorage
 from kohort.storage.protocol import (
     Append,
     CreateLog,
@@ -31,7 +30,7 @@ END = 1 << 40
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     if request.param == "postgres":
-        opened: Storage = PostgresStorage(request.getfixturevalue("postgres_url"), 1)
+        opened: Storage = opened_postgres(request.getfixturevalue("postgres_url"))
     else:
         opened = MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path)
     with closing(opened) as storage:

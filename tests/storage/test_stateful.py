@@ -11,11 +11,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, opened_postgres, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.postgres.engine import PostgresStorage
 from kohort.storage.protocol import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -239,7 +238,7 @@ def test_postgres(postgres_url: str) -> None:
             return self.opened()
 
         def opened(self) -> Storage:
-            return PostgresStorage(postgres_url, 1)
+            return opened_postgres(postgres_url)
 
         def teardown(self) -> None:
             self.patch.undo()

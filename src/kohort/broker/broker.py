@@ -42,7 +42,7 @@ from kohort.broker.connection import Connection, ParkedRequest, Waiting, late_re
 from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.journal.topic import write_journal
-from kohort.broker.nodes import Endpoint, nodes_of
+from kohort.broker.nodes import Endpoint, NodesByListener, nodes_of
 from kohort.broker.quotas.throttling import Throttling
 from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
@@ -65,6 +65,7 @@ from kohort.broker.turn import (
     Release,
     Send,
     Shutdown,
+    StandbysChanged,
     TaskDone,
     Turn,
     Unread,
@@ -231,6 +232,8 @@ class Broker:
             case MovePartition() | MoveGroup() | BrokerPresence():
                 moves.carry_out(self._state, event)
                 self._settle()
+            case StandbysChanged():
+                self._state.nodes_by_listener = NodesByListener((*self._state.nodes, *event.nodes))
             case TaskDone() | ReadDone():
                 self._done.append(event)
             case events.ServerPaused():

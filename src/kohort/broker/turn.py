@@ -13,6 +13,7 @@ import msgspec
 
 from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.logs.time_search import Located
+from kohort.broker.nodes import Node
 from kohort.coordinator.events import AssignmentMade, PatternsResolved, ServerPaused, Task
 from kohort.storage.protocol import LogKey, Operation, StoredBatch
 
@@ -81,6 +82,13 @@ class BrokerPresence(msgspec.Struct, frozen=True, gc=False):
     present: bool
 
 
+class StandbysChanged(msgspec.Struct, frozen=True, gc=False):
+    """These nodes are other processes with a lease on the data: one of them takes over if this one dies. Clients learn
+    of them, and they lead nothing."""
+
+    nodes: tuple[Node, ...]
+
+
 class TaskDone(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a task that an earlier turn handed out."""
 
@@ -117,6 +125,7 @@ Arrived = (
     | MovePartition
     | MoveGroup
     | BrokerPresence
+    | StandbysChanged
     | TaskDone
     | ReadDone
     | ServerPaused

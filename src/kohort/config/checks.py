@@ -57,6 +57,10 @@ def _check_storage(config: Config) -> None:
     if not config.storage.startswith(("postgresql://", "postgres://")):
         kind = config.storage.partition("://")[0]
         raise ConfigError(f"storage begins with {kind!r}; it takes postgresql://USER@HOST/DATABASE")
+    if config.broker_session_timeout_ms < 3 * config.broker_heartbeat_interval_ms:
+        raise ConfigError("broker.session.timeout.ms must be three times broker.heartbeat.interval.ms, or more")
+    if config.brokers > 1:
+        raise ConfigError("with storage, a process is one broker: leave out brokers, and start several processes")
     if config.data_dir:
         raise ConfigError("storage and data.dir exclude each other: the data is in the database, or in the directory")
 

@@ -34,6 +34,13 @@ class Config(ListenerConfig):
         secret=True,  # it may have a password
     )
 
+    broker_session_timeout_ms: int = _setting(
+        9_000, "With storage: the time of a node's lease, after which a stand-by takes over", low=1_000, high=INT_MAX
+    )
+    broker_heartbeat_interval_ms: int = _setting(
+        2_000, "With storage: how often a node renews its lease", low=100, high=INT_MAX
+    )
+
     compatibility: str = _setting(
         KOHORT,
         "kafka is the strict mode, to test software that is meant for Apache Kafka: it switches off what shows on the "

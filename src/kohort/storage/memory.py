@@ -11,7 +11,7 @@ Faults for tests: `fail_at_commit` makes the n-th commit (counted from 1) fail w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.protocol import (
@@ -117,6 +117,8 @@ class MemoryReader:
 
 class MemoryStorage:
     """Keeps everything in this process's memory. See the module's text for the faults it can play."""
+
+    is_ours: Callable[[], bool] | None = None
 
     def __init__(self, *, fail_at_commit: int | None = None) -> None:
         self.fail_at_commit = fail_at_commit

@@ -17,7 +17,7 @@ during a commit, in one thread of its own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NewType, Protocol
 
 import msgspec
@@ -236,6 +236,10 @@ class LogReader(Protocol):
 
 class Storage(Protocol):
     """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
+
+    is_ours: Callable[[], bool] | None
+    """False as soon as another process may have taken the data over: then nothing of it may be told. Called from any
+    thread. None for an engine whose data nobody can take over."""
 
     def acquire(self) -> Lease:
         """Become the writer. The former holder of the lease is fenced from now on. Raises StorageError."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kohort.storage.gathered import Gathered, loaded
 from kohort.storage.protocol import BatchInfo, LogInfo, LogKey, ProducerBatch, StoredBatch, info_of
@@ -18,6 +18,8 @@ from kohort.storage.sqlite_rows import BatchRows, load_logs
 
 class SqliteReads:
     """Set `_file` and `_db`, then call `_load_logs` and `_load_gathered`."""
+
+    is_ours: Callable[[], bool] | None = None
 
     _file: DatabaseFile
     _db: sqlite3.Connection

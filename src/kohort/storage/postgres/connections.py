@@ -26,7 +26,13 @@ SILENCE_S = 10
 """After this time without a sign of life, the other end counts as gone."""
 READ_S = 5.0
 """The longest time of a read."""
-NO_ANSWER = (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
+NO_ANSWER = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a server's last words, which came between two statements
+)
 """What asyncpg raises if the server cannot be reached, or the connection is lost."""
 
 _LOOK = """
@@ -85,7 +91,9 @@ async def connect(
         row = await connection.fetchrow(_LOOK)
         assert row is not None
         server = _judged(dict(row), url)
-        if row["synchronous_commit"] in ("off", "local"):
+        if kind == "lease":
+            await connection.execute("SET synchronous_commit = off")
+        elif row["synchronous_commit"] in ("off", "local"):
             await connection.execute("SET synchronous_commit = on")
     except BaseException:
         connection.terminate()

@@ -1,7 +1,7 @@
 """`PostgresStorage`: the data of a kohort that lives in a PostgreSQL database.
 
-A turn is one statement and one round trip (schema.py, writer.py). The engine's constructor takes the node's row: from
-then on a former process of the node can commit nothing more. Only then it loads the logs.
+A turn is one statement and one round trip (schema.py, writer.py). `open` takes the node's row, then waits until the
+node owns the data (leases.py). From then on no former owner can commit anything. Only then it loads the logs.
 
 Steps read from memory (batch_index.py). Data of batches is read with connections of their own: one for the replay and
 one a `LogReader`.
@@ -20,13 +20,14 @@ import asyncpg
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.postgres.batch_index import LogIndex
 from kohort.storage.postgres.changes import apply
-from kohort.storage.postgres.connections import NO_ANSWER, Server, connect, shown
+from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server, connect, shown
 from kohort.storage.postgres.io_thread import IoThread
+from kohort.storage.postgres.leases import Leases, NodeAddress, Timing
 from kohort.storage.postgres.loading import load
 from kohort.storage.postgres.purge import purge_piece
 from kohort.storage.postgres.reader import Logs, PostgresReader
 from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, NUMBERS_A_BLOCK, WHOLE_SCHEMA
-from kohort.storage.postgres.writer import Writer
+from kohort.storage.postgres.writer import Connected, Writer
 from kohort.storage.protocol import (
     BatchInfo,
     CreateLog,
@@ -43,68 +44,98 @@ from kohort.storage.protocol import (
 )
 
 PURGE_EVERY_S = 5.0
+RECONNECT_S = 0.5
 PURGE_PAUSE_S = 0.05
 """Between two pieces: turns come first."""
 
 
 class PostgresStorage:
-    """Connects to the database of `url`, creates the tables if they are missing, and takes the row of node `node`.
-
-    Raises StorageError."""
+    """Call `open` before anything else but `abandon` and `close`. `failed` is called in a thread if another process
+    takes over between two commits."""
 
     def __init__(
         self,
         url: str,
-        node: int,
+        address: NodeAddress,
         log: Log | None = None,
         failed: Callable[[Exception], None] = lambda error: None,
+        timing: Timing = Timing(),
     ) -> None:
         self.shown = shown(url)
         self._url = url
-        self._node = node
+        self._node = address.id
         self._log = log or NoLog()
+        self._leases = Leases(address, timing, self._dial, self._log)
+        self._leases.fenced = failed
+        self.is_ours: Callable[[], bool] | None = self._leases.clock.holds
+        self._writer: Writer | None = None
+        self._opening: asyncio.Task[Writer] | None = None
         self._closed = False
         self._lease = Lease(0)
         self._numbers: list[int] = []
         self._io = IoThread("kohort-postgres")
         self._logs = Logs({})
-        try:
-            self._writer = self._io.wait(self._open())
-        except BaseException as error:
-            self._io.stop()
-            if isinstance(error, (*NO_ANSWER, asyncpg.PostgresError)):
-                raise StorageError(
-                    f"cannot use the database {self.shown}: {str(error) or type(error).__name__}"
-                ) from error
-            raise
         self._reader = self.reader()
-        self._io.start(self._purge())
 
     # -- opening and closing
 
     def _dial(self, kind: Any) -> Any:
         return connect(self._url, f"node {self._node}", kind)
 
-    async def _open(self) -> Writer:
-        connected = await self._dial("writer")
-        connection, server = connected
+    def open(self) -> PostgresStorage:
+        """Connect, create the tables if they are missing, and wait until this node owns the data. Raises StorageError,
+        also when `abandon` is called meanwhile. Returns itself."""
         try:
-            await self._prepare(connection, server)
-            incarnation, turn = await connection.fetchrow(
-                "INSERT INTO kohort.node VALUES ($1, 1, 0) "
-                "ON CONFLICT (id) DO UPDATE SET incarnation = node.incarnation + 1 RETURNING incarnation, turn",
-                self._node,
-            )
-            self._logs.by_key = await load(connection)
+            self._writer = self._io.wait(self._open())
+        except (*NO_ANSWER, asyncpg.PostgresError) as error:
+            raise StorageError(f"cannot use the database {self.shown}: {str(error) or type(error).__name__}") from error
+        self._io.start(self._purge())
+        return self
+
+    def watch_others(self, changed: Callable[[tuple[NodeAddress, ...]], None]) -> None:
+        """`changed` is called in a thread with the other nodes that have a lease: now, and when they change."""
+
+        async def begin() -> None:
+            self._leases.watch(changed)
+
+        self._io.wait(begin())
+
+    async def _open(self) -> Writer:
+        self._opening = asyncio.current_task()
+        connected = await self._dial("writer")
+        try:
+            await self._prepare(*connected)
+            turn = await self._leases.register(connected[0])
+            self._leases.start()
+            while not await self._owns(connected[0]):
+                connected = await self._dial_again(connected[0])
+            self._logs.by_key = await load(connected[0])
         except BaseException:
-            connection.terminate()
+            connected[0].terminate()
             raise
-        if not server.has_standby_names:
+        if not connected[1].has_standby_names:
             self._log.warning(
                 "the database has no synchronous standby",
                 hint="what kohort acknowledges is lost with the server's disk; see synchronous_standby_names",
             )
-        return Writer(connected, partial(self._dial, "writer"), self._node, incarnation, turn, self._log)
+        return Writer(connected, partial(self._dial, "writer"), self._node, self._leases.incarnation, turn, self._log)
+
+    async def _owns(self, connection: asyncpg.Connection[Any]) -> bool:
+        """Returns when this node owns the data; False if the connection is lost meanwhile."""
+        try:
+            await self._leases.own(connection)
+        except (*NO_ANSWER, asyncpg.PostgresError) as error:
+            self._log.warning("the database does not answer", error=str(error) or type(error).__name__)
+            return False
+        return True
+
+    async def _dial_again(self, lost: asyncpg.Connection[Any]) -> Connected:
+        lost.terminate()
+        while True:
+            await asyncio.sleep(RECONNECT_S)
+            with suppress(NotThePrimary, asyncpg.PostgresError, *NO_ANSWER):
+                connected: Connected = await self._dial("writer")
+                return connected
 
     async def _prepare(self, connection: asyncpg.Connection[Any], server: Server) -> None:
         """The tables. Several nodes may start at once."""
@@ -133,13 +164,18 @@ class PostgresStorage:
             self._io.wait(self._stop())
 
     async def _stop(self) -> None:
-        self._writer.stop()
+        if self._writer is not None:
+            self._writer.stop()
+        elif self._opening is not None:
+            self._opening.cancel()
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._reader.close()
             self.abandon()
+            with suppress(StorageError):
+                self._io.wait(self._leases.stop())
             self._io.stop()
 
     async def _purge(self) -> None:
@@ -169,24 +205,26 @@ class PostgresStorage:
     def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
         if lease != self._lease:
             raise Fenced
+        writer = self._writer
+        assert writer is not None, "the engine is open"
         if self._closed or self._logs.version % 2:
             raise StorageError("an earlier commit failed; restart kohort to go on")
         check_operations(operations, self._extent)
         created = sum(isinstance(operation, CreateLog) for operation in operations)
         if len(self._numbers) < created:
-            self._io.wait(self._reserve(created))
+            self._io.wait(self._reserve(writer, created))
         logs = self._logs
         with logs.lock:
             logs.version += 1
             changes = apply(operations, logs.by_key, self._numbers)
-        self._io.wait(self._writer.commit(changes))
+        self._io.wait(writer.commit(changes))
         with logs.lock:
             logs.version += 1
 
-    async def _reserve(self, count: int) -> None:
+    async def _reserve(self, writer: Writer, count: int) -> None:
         try:
             while len(self._numbers) < count:
-                first = await self._writer.connection.fetchval("SELECT nextval('kohort.log_no')")
+                first = await writer.connection.fetchval("SELECT nextval('kohort.log_no')")
                 self._numbers[:0] = range(first + NUMBERS_A_BLOCK - 1, first - 1, -1)
         except (*NO_ANSWER, asyncpg.PostgresError) as error:
             raise StorageError(f"the database gives no numbers for new logs: {error}") from error

@@ -29,6 +29,22 @@ CREATE TABLE kohort.node (
   incarnation bigint NOT NULL, -- changes with each process, and with each takeover
   turn bigint NOT NULL -- the last committed turn
 ) WITH (fillfactor = 10);
+CREATE TABLE kohort.node_lease ( -- apart: a commit that waits for its standby keeps the row of `node`
+  id int PRIMARY KEY,
+  incarnation bigint NOT NULL,
+  until timestamptz NOT NULL,
+  instance text NOT NULL, -- the process; empty when it has stopped
+  host text NOT NULL,
+  port int NOT NULL,
+  rack text,
+  listeners text NOT NULL -- JSON: the host and port of each listener
+) WITH (fillfactor = 10);
+CREATE TABLE kohort.slot (
+  id smallint PRIMARY KEY,
+  owner int NOT NULL,
+  epoch int NOT NULL, -- raised by each takeover
+  wanted int -- the node that should own it
+);
 CREATE TABLE kohort.log (
   no bigint PRIMARY KEY, -- never given twice
   topic_id bytea NOT NULL,
@@ -147,5 +163,7 @@ CHANGE_TURN = f"SELECT kohort.commit_turn({', '.join(f'${n + 1}' for n in range(
 EMPTY_TURN = (
     "UPDATE kohort.node SET turn = $3 WHERE id = $1 AND incarnation = $2 AND turn = $3::bigint - 1 RETURNING turn"
 )
+CHANNEL = "kohort"
+"""Of NOTIFY: leases or slots have changed."""
 LOCK = 0x6B6F686F7274
-"""Of pg_advisory_xact_lock: held by who creates the tables."""
+"""Of pg_advisory_xact_lock: held by who creates tables, registers or takes over."""
