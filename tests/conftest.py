@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
+from postgres_server import USER, PostgresServer, postgres, programs
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -167,3 +169,23 @@ def servers(request: pytest.FixtureRequest) -> str:
     """The bootstrap servers of kohort, and of Apache Kafka."""
     found: str = request.getfixturevalue(f"servers_of_{request.param}")
     return found
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this test process."""
+    with postgres() as server:
+        yield server
+
+
+_databases = count(1)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """An empty database of the test's own."""
+    name = f"test{next(_databases)}"
+    subprocess.run(
+        [programs() / "createdb", "-h", postgres_server.folder, "-U", USER, "-T", "template0", name], check=True
+    )
+    return postgres_server.url(name)

@@ -22,7 +22,11 @@ def run_to_its_end(*arguments: str, **options: Any) -> subprocess.CompletedProce
 class Serve:
     """Runs when the block begins; killed at its end if it still runs."""
 
-    def __init__(self, *arguments: str, command: list[str] = COMMAND, **options: Any) -> None:
+    def __init__(
+        self, *arguments: str, command: list[str] = COMMAND, until: str = "kohort is ready", **options: Any
+    ) -> None:
+        """`until`: the block begins with a line that has this text."""
+        self._until = until
         self.process = subprocess.Popen(
             [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
         )
@@ -34,7 +38,7 @@ class Serve:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
-            if "kohort is ready" in line:
+            if self._until in line:
                 self.ready = line
                 break
         self._readers = [

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import google_crc32c
 
 from kohort.storage.gathered import stored
+from kohort.storage.postgres.engine import PostgresStorage
+from kohort.storage.postgres.leases import NodeAddress
 from kohort.storage.protocol import PLAIN, Append, LogKey, Operation, Storage, StoredBatch
 from kohort.wire.batches import NewRecord, Record, decode_records, encode_batch
 
@@ -20,6 +23,16 @@ OWN = LogKey(bytes(range(16)), 2)
 def commit(storage: Storage, operations: Sequence[Operation]) -> None:
     """A commit of the engine's only writer."""
     storage.commit(operations, storage.acquire())
+
+
+def opened_postgres(url: str, node: int = 1, **options: Any) -> PostgresStorage:
+    """An engine that owns the data of the database."""
+    storage = PostgresStorage(url, NodeAddress(node, "localhost", 9000 + node), **options)
+    try:
+        return storage.open()
+    except BaseException:
+        storage.close()
+        raise
 
 
 def make_batch(

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, opened_postgres, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
@@ -31,13 +31,14 @@ from kohort.storage.protocol import (
     StoredBatch,
     Trim,
     info_of,
+    of_producer,
 )
 from kohort.storage.sqlite import SqliteStorage
 
 Reopen = Callable[..., Storage]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
     """Start a new engine, or restart the one before with its data."""
     with ExitStack() as opened:
@@ -45,6 +46,8 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
         def start(former: Storage | None = None) -> Storage:
             if former is not None:
                 former.close()
+            if request.param == "postgres":
+                return opened.enter_context(closing(opened_postgres(request.getfixturevalue("postgres_url"))))
             if request.param == "sqlite":
                 return opened.enter_context(closing(SqliteStorage(tmp_path)))
             return former.copy() if isinstance(former, MemoryStorage) else MemoryStorage()
@@ -207,7 +210,7 @@ def test_the_last_batches_of_a_producer(storage: Storage, reopen: Reopen) -> Non
     for each in both_lives(storage, reopen):
         assert each.producers(LOG) == [7, 8]
         assert [batch.base_offset for batch in each.producer_batches(LOG, 7, 3)] == [3, 6, 9]
-        assert each.producer_batches(LOG, 8, 100) == batches[1::3]
+        assert each.producer_batches(LOG, 8, 100) == [of_producer(batch) for batch in batches[1::3]]
         assert each.producer_batches(LOG, 9, 3) == []
     commit(each, [Trim(LOG, 11)])
     assert each.producers(LOG) == []
@@ -246,11 +249,11 @@ def test_open_and_aborted_transactions_are_found(storage: Storage, reopen: Reope
         assert each.aborted_transactions(LOG) == [info_of(batches[3]), info_of(batches[10])]
         assert (each.open_transactions(OTHER), each.aborted_transactions(OTHER)) == ([], [])
         assert each.producers(LOG) == [1, 2, 3, 4, 9]
-        assert each.last_of_producer(LOG, 1) == batches[3]
-        assert each.last_of_producer(LOG, 9) == batches[4]
+        assert each.last_of_producer(LOG, 1) == of_producer(batches[3])
+        assert each.last_of_producer(LOG, 9) == of_producer(batches[4])
         assert each.last_of_producer(LOG, 8) is None
-        assert each.producer_batches(LOG, 1, 5) == [batches[0], batches[2]], "without markers"
-        assert each.producer_batches(LOG, 4, 1) == [plain]
+        assert each.producer_batches(LOG, 1, 5) == [of_producer(batches[n]) for n in (0, 2)], "without markers"
+        assert each.producer_batches(LOG, 4, 1) == [of_producer(plain)]
         assert each.producer_batches(LOG, 9, 5) == []
     commit(each, [Trim(LOG, 8)])
     assert each.open_transactions(LOG) == [info_of(batches[8])]
@@ -260,7 +263,7 @@ def test_open_and_aborted_transactions_are_found(storage: Storage, reopen: Reope
     commit(each, [Replace(LOG, 11, 17, (end(17, 4, 15, ABORT_MARKER),))])
     assert each.open_transactions(LOG) == []
     assert each.aborted_transactions(LOG) == [info_of(batches[10])]
-    assert each.last_of_producer(LOG, 3) == batches[6]
+    assert each.last_of_producer(LOG, 3) == of_producer(batches[6])
 
 
 def test_producers_that_end_before_an_offset(storage: Storage, reopen: Reopen) -> None:

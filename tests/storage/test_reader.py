@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, opened_postgres, own_append
 
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import (
@@ -27,9 +27,13 @@ from kohort.storage.sqlite import SqliteStorage
 END = 1 << 40
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    with closing(MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path)) as storage:
+    if request.param == "postgres":
+        opened: Storage = opened_postgres(request.getfixturevalue("postgres_url"))
+    else:
+        opened = MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path)
+    with closing(opened) as storage:
         yield storage
 
 

@@ -1,4 +1,4 @@
-"""SQLite against memory: the same random history gives the same answers, over restarts too."""
+"""SQLite and PostgreSQL against memory: the same random history gives the same answers, over restarts too."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from storage_batches import LOG, OTHER, OWN, commit, make_batch, own_append, own_records
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from storage_batches import LOG, OTHER, OWN, commit, make_batch, opened_postgres, own_append, own_records
 
 from kohort.storage import sqlite
 from kohort.storage.memory import MemoryStorage
@@ -26,6 +27,7 @@ from kohort.storage.protocol import (
     LogKey,
     Operation,
     Replace,
+    Storage,
     StorageError,
     StoredBatch,
     Trim,
@@ -50,9 +52,8 @@ shapes = st.lists(
 class Engines(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="kohort-"))
         self.memory = MemoryStorage()
-        self.sqlite = SqliteStorage(self.directory)
+        self.engine = self.first_engine()
         self.turn: list[Operation] = []
         self.ends: dict[LogKey, int] = {}
         self.open: dict[LogKey, dict[int, int]] = {}
@@ -63,9 +64,16 @@ class Engines(RuleBasedStateMachine):
         self.turn.append(CreateLog(OWN))
         self.own_end = 0
 
+    def first_engine(self) -> Storage:
+        self.directory = Path(tempfile.mkdtemp(prefix="kohort-"))
+        return self.opened()
+
+    def opened(self) -> Storage:
+        return SqliteStorage(self.directory)
+
     def teardown(self) -> None:
         self.patch.undo()
-        self.sqlite.close()
+        self.engine.close()
         shutil.rmtree(self.directory)
 
     @rule(key=keys, start=st.integers(0, 3))
@@ -133,12 +141,12 @@ class Engines(RuleBasedStateMachine):
     @precondition(lambda self: not self.turn)
     @rule(begin=st.integers(0, 10), length=st.integers(1, 4))
     def empty_own(self, begin: int, length: int) -> None:
-        """Compaction takes whole batches away, of those that SQLite has; memory loses the same records."""
-        chosen = self.sqlite.read(OWN, 0, 1 << 30)[begin : begin + length]
+        """Compaction takes whole batches away, of those that the engine has; memory loses the same records."""
+        chosen = self.engine.read(OWN, 0, 1 << 30)[begin : begin + length]
         chosen = [batch for batch in chosen if batch.base_offset >= self.start_of_own()]
         if chosen:
             first, last = chosen[0].base_offset, chosen[-1].last_offset
-            commit(self.sqlite, [Replace(OWN, chosen[0].base_offset, chosen[-1].base_offset, ())])
+            commit(self.engine, [Replace(OWN, chosen[0].base_offset, chosen[-1].base_offset, ())])
             theirs = [b for b in self.memory.read(OWN, 0, 1 << 30) if first <= b.base_offset <= last]
             if theirs:
                 commit(self.memory, [Replace(OWN, theirs[0].base_offset, theirs[-1].base_offset, ())])
@@ -154,7 +162,7 @@ class Engines(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        for engine in (self.memory, self.sqlite):
+        for engine in (self.memory, self.engine):
             commit(engine, self.turn)
         self.turn.clear()
 
@@ -169,54 +177,71 @@ class Engines(RuleBasedStateMachine):
     @rule()
     def refuse(self) -> None:
         wrong = [*self.turn, Trim(LogKey(bytes(16), 9), 1)]
-        for engine in (self.memory.copy(), self.sqlite):
+        for engine in (self.memory.copy(), self.engine):
             with pytest.raises(StorageError):
                 commit(engine, wrong)
 
     @precondition(lambda self: not self.turn)
     @rule()
     def restart(self) -> None:
-        self.sqlite.close()
-        self.sqlite = SqliteStorage(self.directory)
+        self.engine.close()
+        self.engine = self.opened()
 
     @invariant()
     def they_agree(self) -> None:
-        assert [info for info in self.sqlite.logs() if info.key != OWN] == [
+        assert [info for info in self.engine.logs() if info.key != OWN] == [
             info for info in self.memory.logs() if info.key != OWN
         ]
-        ours, theirs = self.sqlite.log_info(OWN), self.memory.log_info(OWN)
+        ours, theirs = self.engine.log_info(OWN), self.memory.log_info(OWN)
         if ours is not None and theirs is not None:
             assert (ours.start_offset, ours.end_offset) == (theirs.start_offset, theirs.end_offset)
-            assert ours.size == sum(info.size for info in self.sqlite.batches(OWN))
+            assert ours.size == sum(info.size for info in self.engine.batches(OWN))
         else:
             assert ours == theirs
         start = self.start_of_own()
         for offset in (start, start + 3, start + 10):
-            assert [record for record in own_records(self.sqlite, offset) if record.offset >= offset] == [
+            assert [record for record in own_records(self.engine, offset) if record.offset >= offset] == [
                 record for record in own_records(self.memory, offset) if record.offset >= offset
             ]
         for key in (LOG, OTHER):
-            assert list(self.sqlite.batches(key)) == list(self.memory.batches(key))
-            assert self.sqlite.max_timestamp(key) == self.memory.max_timestamp(key)
-            assert self.sqlite.producers(key) == self.memory.producers(key)
+            assert list(self.engine.batches(key)) == list(self.memory.batches(key))
+            assert self.engine.max_timestamp(key) == self.memory.max_timestamp(key)
+            assert self.engine.producers(key) == self.memory.producers(key)
             for timestamp in (0, 5, 10, 15, 20, 21):
-                assert self.sqlite.first_at_or_after(key, timestamp) == self.memory.first_at_or_after(key, timestamp)
+                assert self.engine.first_at_or_after(key, timestamp) == self.memory.first_at_or_after(key, timestamp)
             for offset in (0, 3, 10, 1000):
                 for limit in (0, 200, 1 << 30):
-                    assert self.sqlite.read(key, offset, limit) == self.memory.read(key, offset, limit)
-            assert self.sqlite.open_transactions(key) == self.memory.open_transactions(key)
-            assert self.sqlite.aborted_transactions(key) == self.memory.aborted_transactions(key)
-            assert self.sqlite.kept_producers(key) == self.memory.kept_producers(key)
+                    assert self.engine.read(key, offset, limit) == self.memory.read(key, offset, limit)
+            assert self.engine.open_transactions(key) == self.memory.open_transactions(key)
+            assert self.engine.aborted_transactions(key) == self.memory.aborted_transactions(key)
+            assert self.engine.kept_producers(key) == self.memory.kept_producers(key)
             for offset in (0, 3, 10, 1000):
-                ours_before = self.sqlite.producers_ending_before(key, offset)
+                ours_before = self.engine.producers_ending_before(key, offset)
                 assert ours_before == self.memory.producers_ending_before(key, offset)
             for producer in (3, 4):
-                assert self.sqlite.last_of_producer(key, producer) == self.memory.last_of_producer(key, producer)
+                assert self.engine.last_of_producer(key, producer) == self.memory.last_of_producer(key, producer)
                 for limit in (1, 5):
-                    assert self.sqlite.producer_batches(key, producer, limit) == self.memory.producer_batches(
+                    assert self.engine.producer_batches(key, producer, limit) == self.memory.producer_batches(
                         key, producer, limit
                     )
 
 
 TestEngines = Engines.TestCase
 TestEngines.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_postgres(postgres_url: str) -> None:
+    class Postgres(Engines):
+        def first_engine(self) -> Storage:
+            with psycopg.connect(postgres_url) as connection:
+                connection.execute("DROP SCHEMA IF EXISTS kohort CASCADE")
+            return self.opened()
+
+        def opened(self) -> Storage:
+            return opened_postgres(postgres_url)
+
+        def teardown(self) -> None:
+            self.patch.undo()
+            self.engine.close()
+
+    run_state_machine_as_test(Postgres, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))

@@ -46,7 +46,7 @@ from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.handlers.shares import fetch as share_fetch
 from kohort.broker.journal.topic import write_journal
-from kohort.broker.nodes import Endpoint, nodes_of
+from kohort.broker.nodes import Endpoint, NodesByListener, nodes_of
 from kohort.broker.quotas.throttling import Throttling
 from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
@@ -70,6 +70,7 @@ from kohort.broker.turn import (
     Release,
     Send,
     Shutdown,
+    StandbysChanged,
     TaskDone,
     Turn,
     Unread,
@@ -246,6 +247,8 @@ class Broker:
             case Passed():
                 if (connection := self._connections.get(event.connection)) is not None:
                     self._answer_held(connection)
+            case StandbysChanged():
+                self._state.nodes_by_listener = NodesByListener((*self._state.nodes, *event.nodes))
             case TaskDone() | ReadDone():
                 self._done.append(event)
             case events.ServerPaused():

@@ -13,6 +13,7 @@ import msgspec
 
 from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.logs.time_search import Located
+from kohort.broker.nodes import Node
 from kohort.coordinator.events import AssignmentMade, PatternsResolved, ServerPaused, Task
 from kohort.storage.protocol import LogKey, Operation, StoredBatch
 from kohort.wire.schemas.metadata_records import UpstreamValue
@@ -108,6 +109,13 @@ class UpstreamSeen(msgspec.Struct, frozen=True, gc=False):
     """Ends of logs: topic id, partition, the offset that the next record gets."""
 
 
+class StandbysChanged(msgspec.Struct, frozen=True, gc=False):
+    """These nodes are other processes with a lease on the data: one of them takes over if this one dies. Clients learn
+    of them, and they lead nothing."""
+
+    nodes: tuple[Node, ...]
+
+
 class TaskDone(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a task that an earlier turn handed out."""
 
@@ -146,6 +154,7 @@ Arrived = (
     | BrokerPresence
     | Passed
     | UpstreamSeen
+    | StandbysChanged
     | TaskDone
     | ReadDone
     | ServerPaused

@@ -13,7 +13,7 @@ from typing import Any
 
 from kohort import __version__, compiled
 
-VALUE_FLAGS = ("--data-dir", "--listeners", "--brokers", "--advertised-listeners", "--config", "--set")
+VALUE_FLAGS = ("--data-dir", "--storage", "--listeners", "--brokers", "--advertised-listeners", "--config", "--set")
 
 
 def version_line() -> str:

@@ -38,11 +38,18 @@ class ServeCommand(TyperCommand):
     epilog="Any setting, by Kafka's property name, comes from --config, from the environment "
     "(KOHORT_NUM_PARTITIONS=6), from --set, or from the flag; the later one wins. "
     "Exit codes: 0 stopped by a signal, 2 wrong usage or setting, 69 cannot listen on an address, "
-    "70 a bug, 71 no memory or threads, 74 the data directory or its disk failed.",
+    "70 a bug, 71 no memory or threads, 74 the data directory, its disk or the database failed.",
 )
 def serve(
     data_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory of the data; made when missing.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="postgresql://...",
+            help="The data is in PostgreSQL instead of a directory (experimental).",
+        ),
     ] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep everything in memory, nothing on disk.")] = False,
     listeners: Annotated[
@@ -72,6 +79,7 @@ def serve(
         return
     code = start(
         data_dir=data_dir,
+        storage=storage,
         in_memory=in_memory,
         listeners=listeners,
         brokers=brokers,

@@ -15,6 +15,7 @@ BAD_SETTING = 2
 def start(
     *,
     data_dir: str | None = None,
+    storage: str | None = None,
     in_memory: bool = False,
     listeners: str | None = None,
     brokers: int | None = None,
@@ -25,6 +26,7 @@ def start(
     """Serve until the server ends. Returns the exit code."""
     flags = {
         "data.dir": data_dir,
+        "storage": storage,
         "listeners": listeners,
         "brokers": brokers,
         "advertised.listeners": advertised_listeners,
@@ -51,13 +53,15 @@ def chosen_config(file: Path | None, settings: list[str], flags: dict[str, str],
         overrides[name.strip()] = value
     overrides.update(flags)
     if in_memory:
+        if "storage" in overrides:
+            raise ConfigError("--in-memory and --storage exclude each other")
         if "data.dir" in overrides:
             raise ConfigError("--in-memory and a data directory exclude each other")
         overrides["data.dir"] = ""
     elif "data.dir" in overrides and not overrides["data.dir"].strip():
         raise ConfigError("data.dir is empty; --in-memory keeps everything in memory")
     found = load(overrides, file=file)
-    if not found.data_dir and not in_memory:
+    if not found.data_dir and not found.storage and not in_memory:
         found = load({**overrides, "data.dir": str(default_data_dir())}, file=file)
     return found
 

@@ -37,6 +37,7 @@ def check(config: Config) -> Config:
         raise ConfigError(
             f"default.replication.factor is {config.default_replication_factor}, larger than brokers ({config.brokers})"
         )
+    _check_storage(config)
     listeners = listeners_of(config)
     for listener in listeners:
         if listener.is_sasl and BEARER in mechanisms_at(config, listener.name):
@@ -49,6 +50,20 @@ def check(config: Config) -> Config:
         listeners=spelled_out((listener.name, listener.addresses) for listener in listeners),
         advertised_listeners=spelled_out((listener.name, listener.advertised or ()) for listener in listeners),
     )
+
+
+def _check_storage(config: Config) -> None:
+    if not config.storage:
+        return
+    if not config.storage.startswith(("postgresql://", "postgres://")):
+        kind = config.storage.partition("://")[0]
+        raise ConfigError(f"storage begins with {kind!r}; it takes postgresql://USER@HOST/DATABASE")
+    if config.broker_session_timeout_ms < 3 * config.broker_heartbeat_interval_ms:
+        raise ConfigError("broker.session.timeout.ms must be three times broker.heartbeat.interval.ms, or more")
+    if config.brokers > 1:
+        raise ConfigError("with storage, a process is one broker: leave out brokers, and start several processes")
+    if config.data_dir:
+        raise ConfigError("storage and data.dir exclude each other: the data is in the database, or in the directory")
 
 
 def check_per_ip(config: Config) -> None:

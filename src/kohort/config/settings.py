@@ -27,6 +27,19 @@ class Config(ShareConfig):
     broker_id: int = _setting(1, "Id of the first broker; the others count up from it", low=0, high=INT_MAX)
     broker_rack: str = _setting("", "Rack of the brokers, comma separated for several; empty for none")
     data_dir: str = _setting("", "Directory of the data; empty keeps everything in memory")
+    storage: str = _setting(
+        "",
+        "postgresql://USER@HOST/DATABASE: the data is in this database instead of a directory (experimental; "
+        "docs/postgres.md)",
+        secret=True,  # it may have a password
+    )
+
+    broker_session_timeout_ms: int = _setting(
+        9_000, "With storage: the time of a node's lease, after which a stand-by takes over", low=1_000, high=INT_MAX
+    )
+    broker_heartbeat_interval_ms: int = _setting(
+        2_000, "With storage: how often a node renews its lease", low=100, high=INT_MAX
+    )
 
     compatibility: str = _setting(
         KOHORT,

@@ -24,7 +24,7 @@ from kohort.config import KAFKA, Config, ConfigError, is_everybody_anonymous, sp
 from kohort.server import log, open_files
 from kohort.server.collector import Collector
 from kohort.server.memory import ProcessMemory, keep_freed_memory, resident_memory, return_freed_memory
-from kohort.server.server import Front, ListenFailed, Server, StorageError, WrongDirectory
+from kohort.server.server import Fenced, Front, ListenFailed, Server, StorageError, WrongDirectory
 from kohort.server.supervisor import Supervisor, supervisor_of
 
 STOPPED = 0
@@ -33,6 +33,7 @@ CANNOT_LISTEN = 69
 BUG = 70
 OUT_OF_RESOURCES = 71
 STORAGE_FAILED = 74
+TAKEN_OVER = 75
 
 SWITCH_S = 0.001
 """The event loop takes the interpreter's lock back several times in a turn. With Python's default, it waits 5 ms for
@@ -64,10 +65,17 @@ async def _serve(config: Config, front: Front | None) -> int:
     server = Server(config, observers=supervisor.observers, replaying=supervisor.replaying, front=front)
     signalled = _on_signals()
     _on_thread_errors(server)
-    try:
-        await server.start()
-    except Exception as error:
-        return _explain(error, supervisor)
+    starting = asyncio.ensure_future(server.start())
+    await asyncio.wait((signalled, starting), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():  # a stand-by
+        log.info("stopping", signal=signalled.result())
+        server.kill()
+        await asyncio.wait((starting,))
+        return STOPPED
+    if (failure := starting.exception()) is not None:
+        if not isinstance(failure, Exception):
+            raise failure
+        return _explain(failure, supervisor)
     if (server.has_tls or supervisor.is_there) and hasattr(signal, "SIGHUP"):  # systemctl reload sends it
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.renew_certificates)
     _say_ready(server)
@@ -138,11 +146,20 @@ def _say_ready(server: Server) -> None:
         listeners=spelled_out(server.listening.items()),
         **told,
         brokers=config.brokers,
-        data_dir=config.data_dir or "none (in memory)",
+        **_where(config),
         cluster_id=server.cluster_id,
         runs=compiled.running(),
         took_ms=_process_age_ms(),
     )
+
+
+def _where(config: Config) -> dict[str, str]:
+    """Where the data is."""
+    if config.storage:
+        from kohort.storage.postgres.connections import shown
+
+        return {"storage": shown(config.storage)}
+    return {"data_dir": config.data_dir or "none (in memory)"}
 
 
 def _explain(error: Exception, supervisor: Supervisor | None = None) -> int:
@@ -150,6 +167,8 @@ def _explain(error: Exception, supervisor: Supervisor | None = None) -> int:
     match error:
         case ConfigError() | WrongDirectory():
             code = BAD_SETTING
+        case Fenced():
+            code = TAKEN_OVER
         case StorageError():
             code = STORAGE_FAILED
         case ListenFailed():

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kohort.broker.broker import Broker
-from kohort.broker.nodes import Endpoint
+from kohort.broker.nodes import Endpoint, Node
 from kohort.broker.start import Replaying, unwatched
-from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown, StandbysChanged
 from kohort.broker.turn_schedule import TurnObserver
 from kohort.config import (
     PLAINTEXT,
@@ -46,7 +46,7 @@ from kohort.server.reading import Reading
 from kohort.server.slow_requests import SlowRequests
 from kohort.server.turns import TurnLoop
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import Storage, StorageError, WrongDirectory
+from kohort.storage.protocol import Fenced, Storage, StorageError, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -55,9 +55,12 @@ if TYPE_CHECKING:
     from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
     from kohort.server.security.tls_link import Inside
+    from kohort.storage.postgres.leases import NodeAddress
 
 FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
+STOP_S = 10.0
+"""How long a stop waits for the last turn: a storage on another machine may not answer."""
 
 
 class Front(Protocol):
@@ -121,13 +124,16 @@ class Server:
         self._failure = loop.create_future()
         self.config = _with_addresses(self.config)
         try:
-            if self._storage is None:
-                self._storage = open_storage(self.config, partial(self._failed_in_thread, loop))
+            failed = partial(self._failed_in_thread, loop)
+            if self._storage is None and not self.config.storage:
+                self._storage = open_storage(self.config, failed)
             self._bind()
-            self._assemble(self._storage)
+            storage = self._storage or await self._wait_for_data(failed)
+            self._assemble(storage)
             await self._turns.control(None)
             if self._front is not None:
                 self._front.attach(self, self._broker.state, self._connections, self._turns)
+            self._watch_others(storage)
             for listener in self._listeners:
                 listener.up()
             if self._http is not None:
@@ -148,6 +154,34 @@ class Server:
         except BaseException:
             self._release()
             raise
+
+    async def _wait_for_data(self, failed: Callable[[Exception], None]) -> Storage:
+        """Connect to the database. Returns when this node owns the data, perhaps after days as a stand-by."""
+        try:
+            from kohort.storage.postgres.engine import PostgresStorage
+            from kohort.storage.postgres.leases import NodeAddress, Timing
+        except ImportError as error:
+            raise ConfigError(f"storage needs {error.name}: pip install 'kohort[postgres]'") from None
+        [place] = self._endpoints()
+        address = NodeAddress(self.config.broker_id, place.host, place.port, place.rack, place.by_listener or {})
+        timing = Timing(self.config.broker_session_timeout_ms / 1000, self.config.broker_heartbeat_interval_ms / 1000)
+        self._storage = storage = PostgresStorage(self.config.storage, address, log, failed, timing)
+        await asyncio.to_thread(storage.open)
+        return storage
+
+    def _watch_others(self, storage: Storage) -> None:
+        """Clients learn of the other nodes: one of them takes over if this one dies."""
+        watch = getattr(storage, "watch_others", None)
+        if watch is None:
+            return
+        loop, turns = asyncio.get_running_loop(), self._turns
+
+        def changed(others: Sequence[NodeAddress]) -> None:
+            nodes = tuple(Node(other.id, other.host, other.port, other.rack, other.by_listener) for other in others)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
+                loop.call_soon_threadsafe(turns.arrive, StandbysChanged(nodes))
+
+        watch(changed)
 
     def _bind(self) -> None:
         may_be_insecure = self.config.allow_insecure_listeners
@@ -243,8 +277,8 @@ class Server:
             self._broker.load(self._replaying)
         except ProtocolError as error:
             raise StorageError(
-                f"the data directory {self.config.data_dir} holds a record that makes no sense ({error}); "
-                "restore it from a backup, or start with an empty one"
+                f"the stored data ({self.config.data_dir or 'the database'}) holds a record that makes no sense "
+                f"({error}); restore it from a backup, or start with an empty one"
             ) from error
         is_gateways = self._broker.state.catalog.upstream is not None
         has_topics = any(not (t.is_followed or t.is_internal) for t in self._broker.state.catalog.topics.values())
@@ -388,8 +422,13 @@ class Server:
         for listener in self._listeners:
             listener.close()
         try:
-            await self._turns.control(Shutdown())
+            async with asyncio.timeout(STOP_S):
+                await self._turns.control(Shutdown())
             await self._connections.drain(FLUSH_S)
+        except TimeoutError:
+            log.warning(
+                "stopped while the storage did not answer", hint="nothing that was not durable was acknowledged"
+            )
         except ConnectionAbortedError:
             return  # it has failed meanwhile, and released everything
         self._release()
@@ -418,6 +457,8 @@ class Server:
             listener.close()
         if self._http is not None:
             self._http.close()
+        if self._storage is not None:
+            self._storage.abandon()
         if hasattr(self, "_turns"):
             self._turns.stop()
             self._off_loop.stop()
@@ -450,7 +491,8 @@ def _with_addresses(config: Config) -> Config:
 
 
 def open_storage(config: Config, failed: Callable[[Exception], None]) -> Storage:
-    """`failed` is called in a thread with an error that ends the storage between two commits. Raises StorageError."""
+    """The data of a directory, or in memory. `failed` is called in a thread with an error that ends the storage between
+    two commits. Raises StorageError."""
     if not config.data_dir:
         return MemoryStorage()
     from kohort.storage.sqlite import SqliteStorage  # not imported for data in memory
@@ -458,4 +500,4 @@ def open_storage(config: Config, failed: Callable[[Exception], None]) -> Storage
     return SqliteStorage(Path(config.data_dir).expanduser(), log, failed)
 
 
-__all__ = ["ListenFailed", "Server", "StorageError", "WrongDirectory", "open_storage"]
+__all__ = ["Fenced", "ListenFailed", "Server", "StorageError", "WrongDirectory", "open_storage"]

@@ -21,13 +21,15 @@ from kohort.broker.turn_schedule import LOOK_MS, Steps, TurnObserver, TurnSchedu
 from kohort.coordinator.events import ServerPaused
 from kohort.server import log
 from kohort.server.clock import Clock, Timer
-from kohort.storage.protocol import Lease, Operation, Storage
+from kohort.storage.protocol import Fenced, Lease, Operation, Storage
 
 COMPLAIN_AGAIN_S = 60.0
 LOOKS = 5
 """After a pause, how often the event loop polls the sockets before the next turn: new connections need several."""
 TURN_S = 0.005
 """A turn handles no more requests after this time."""
+UNSURE_S = 0.1
+"""While somebody else may have taken the data over, how often the loop looks whether nobody has."""
 COSTLY_S = 0.002
 """A request that takes longer is costly."""
 
@@ -79,6 +81,7 @@ class TurnLoop:
         self._loop = asyncio.get_running_loop()
         self._storage = storage
         self._lease = lease
+        self._is_ours = storage.is_ours
         self._clock = clock
         self._began = began
         self._deliver = deliver
@@ -113,10 +116,13 @@ class TurnLoop:
     def at_once(self, connection: ConnectionId, data: bytes) -> tuple[bytes, int]:
         """Answers to requests that need no turn, and how many bytes of `data` these requests are."""
         try:
-            return self._schedule.at_once(connection, data, self._clock.now())
+            answered = self._schedule.at_once(connection, data, self._clock.now())
         except Exception as error:
             self._fail(error)
             return b"", 0
+        if self._is_ours is not None and answered[1] and not self._is_ours():
+            return b"", 0
+        return answered
 
     def wake(self) -> None:
         """A turn is due as soon as the one under way is over."""
@@ -154,6 +160,9 @@ class TurnLoop:
 
     def _begin(self) -> None:
         if self._stopped:
+            return
+        if self._is_ours is not None and not self._is_ours():
+            self._loop.call_later(UNSURE_S, self._begin)  # the lease is renewed, or the engine fails
             return
         now = self._clock.now()
         self._note(now)
@@ -204,6 +213,9 @@ class TurnLoop:
             self._fail(failure)
 
     def release(self, turn: Turn) -> None:
+        # A commit proves that the data was ours. A turn without operations is proved by the lease after it.
+        if self._is_ours is not None and not turn.operations and not self._is_ours():
+            raise Fenced
         if turn.log_level is not None:
             log.set_level(turn.log_level)
         self._deliver(turn.releases)
@@ -233,6 +245,8 @@ class TurnLoop:
 
     def _look(self) -> None:
         self._looking = self._loop.call_later(LOOK_MS / 1000, self._look)
+        if self._is_ours is not None and not self._is_ours():
+            return  # it does not serve: that is a pause
         now = self._clock.now()
         self._note(now)
         self._schedule.look(now)

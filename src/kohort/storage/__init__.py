@@ -1,6 +1,7 @@
 """Storage engines: logs of record batches, changed by one durable commit a turn.
 
 protocol          `Storage`, the operations of a commit, leases and errors
+intact            whether bytes are the batch that its columns describe
 check             which operations make sense, for all engines
 memory            the memory engine, with faults for tests
 sqlite            the SQLite engine: commits
@@ -17,5 +18,6 @@ directory         the data directory's lock; finds damage in the write-ahead log
 stored_file       a database that is only read: a backup, or a stopped data directory
 backup            copies the database, also while a server uses it
 seal              the checksum of a whole backup, at its end
+postgres/         the PostgreSQL engine (experimental)
 restored_directory  a data directory that is made from a backup
 """

@@ -11,7 +11,7 @@ Faults for tests: `fail_at_commit` makes the n-th commit (counted from 1) fail w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.protocol import (
@@ -28,11 +28,13 @@ from kohort.storage.protocol import (
     LogInfo,
     LogKey,
     Operation,
+    ProducerBatch,
     Replace,
     StorageError,
     StoredBatch,
     Trim,
     info_of,
+    of_producer,
     opened,
 )
 
@@ -115,6 +117,8 @@ class MemoryReader:
 
 class MemoryStorage:
     """Keeps everything in this process's memory. See the module's text for the faults it can play."""
+
+    is_ours: Callable[[], bool] | None = None
 
     def __init__(self, *, fail_at_commit: int | None = None) -> None:
         self.fail_at_commit = fail_at_commit
@@ -223,14 +227,15 @@ class MemoryStorage:
             return None
         return info_of(held.batches[bisect_left(held.newest, held.newest[-1])])
 
-    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
         if limit <= 0:
             return []
-        return [batch for batch in self._of_producer(log, producer_id) if batch.kind <= TRANSACTIONAL][-limit:]
+        batches = [batch for batch in self._of_producer(log, producer_id) if batch.kind <= TRANSACTIONAL]
+        return [of_producer(batch) for batch in batches[-limit:]]
 
-    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+    def last_of_producer(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
         batches = self._of_producer(log, producer_id)
-        return batches[-1] if batches else None
+        return of_producer(batches[-1]) if batches else None
 
     def _of_producer(self, log: LogKey, producer_id: int) -> list[StoredBatch]:
         held = self._logs.get(log)
@@ -270,6 +275,9 @@ class MemoryStorage:
 
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
+
+    def abandon(self) -> None:
+        """Nothing to wait for."""
 
     def close(self) -> None:
         """Nothing to release; committed data stays readable (a restart in the same process)."""

@@ -16,7 +16,8 @@ during a commit, in one thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NewType, Protocol
 
 import msgspec
@@ -87,6 +88,30 @@ def info_of(batch: StoredBatch) -> BatchInfo:
         batch.kind,
         batch.transaction_start,
         batch.coordinator_epoch,
+    )
+
+
+_OF_PRODUCER = struct.Struct(">hi")
+_OF_PRODUCER_AT = 51
+"""Where a batch's header has the producer's epoch and the sequence number of the first record."""
+
+
+class ProducerBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch of a producer id without its data: what decides which sequence number comes next."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    coordinator_epoch: int
+    producer_epoch: int
+    base_sequence: int
+    """-1 for a marker, and for the broker's own records."""
+
+
+def of_producer(batch: StoredBatch) -> ProducerBatch:
+    epoch, sequence = _OF_PRODUCER.unpack_from(batch.data, _OF_PRODUCER_AT)
+    return ProducerBatch(
+        batch.base_offset, batch.last_offset, batch.max_timestamp, batch.coordinator_epoch, epoch, sequence
     )
 
 
@@ -212,6 +237,10 @@ class LogReader(Protocol):
 class Storage(Protocol):
     """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
 
+    is_ours: Callable[[], bool] | None
+    """False as soon as another process may have taken the data over: then nothing of it may be told. Called from any
+    thread. None for an engine whose data nobody can take over."""
+
     def acquire(self) -> Lease:
         """Become the writer. The former holder of the lease is fenced from now on. Raises StorageError."""
 
@@ -241,10 +270,10 @@ class Storage(Protocol):
     def max_timestamp(self, log: LogKey) -> BatchInfo | None:
         """The batch with the largest max_timestamp (the first of equals); None for an empty log."""
 
-    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
         """The last `limit` batches of records written by a producer id, oldest first. Markers are left out."""
 
-    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+    def last_of_producer(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
         """The last batch of a producer id, which may be a marker."""
 
     def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
@@ -266,6 +295,10 @@ class Storage(Protocol):
 
     def reader(self) -> LogReader:
         """A reader for another thread. Close it before the engine."""
+
+    def abandon(self) -> None:
+        """Do not wait any longer for another machine: a commit that does fails with StorageError, and its outcome stays
+        unknown. Called from any thread, before `close`. An engine that waits for none does nothing."""
 
     def close(self) -> None:
         """Release files and locks. Idempotent."""

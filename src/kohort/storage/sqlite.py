@@ -128,6 +128,9 @@ class SqliteStorage(SqliteReads):
             self._checkpointer.stop()
             self._file.close()
 
+    def abandon(self) -> None:
+        """A commit waits for no other machine."""
+
     def reader(self) -> SqliteReader:
         return SqliteReader(self._file)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from kohort.storage.protocol import TRANSACTIONAL, BatchInfo, LogKey, StoredBatch
+from kohort.storage.protocol import TRANSACTIONAL, BatchInfo, LogKey, ProducerBatch, of_producer
 from kohort.storage.sqlite_file import DatabaseFile
 from kohort.storage.sqlite_format import COLUMNS, GATHERED_CRC, IS_ABORT, BatchRow, LogRow, gathered_checksum
 from kohort.storage.sqlite_rows import BatchRows
@@ -41,7 +41,7 @@ class ProducerRows:
         self._logs = logs
         self._rows = rows
 
-    def batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+    def batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
         held = self._logs.get(log)
         if held is None or limit <= 0 or producer_id < 0:
             return []
@@ -49,12 +49,12 @@ class ProducerRows:
             f"{_OF_PRODUCER}{_RECORDS} ORDER BY base_offset DESC LIMIT ?",
             (held.id, producer_id, held.first_batch, limit),
         ).fetchall()
-        return [self._rows.load(self._rows.checked(row)) for row in reversed(rows)]
+        return [of_producer(self._rows.load(self._rows.checked(row))) for row in reversed(rows)]
 
-    def last(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+    def last(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
         held = self._logs.get(log)
         row = None if held is None or producer_id < 0 else self._last(held, producer_id)
-        return None if row is None else self._rows.load(row)
+        return None if row is None else of_producer(self._rows.load(row))
 
     def ids(self, log: LogKey, after: int, limit: int) -> list[int]:
         held = self._logs.get(log)

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kohort.storage.gathered import Gathered, loaded
-from kohort.storage.protocol import BatchInfo, LogInfo, LogKey, StoredBatch, info_of
+from kohort.storage.protocol import BatchInfo, LogInfo, LogKey, ProducerBatch, StoredBatch, info_of
 from kohort.storage.sqlite_file import DatabaseFile
 from kohort.storage.sqlite_format import LogRow
 from kohort.storage.sqlite_producers import ProducerRows
@@ -18,6 +18,8 @@ from kohort.storage.sqlite_rows import BatchRows, load_logs
 
 class SqliteReads:
     """Set `_file` and `_db`, then call `_load_logs` and `_load_gathered`."""
+
+    is_ours: Callable[[], bool] | None = None
 
     _file: DatabaseFile
     _db: sqlite3.Connection
@@ -111,11 +113,11 @@ class SqliteReads:
         infos = [info for info in (stored, *map(info_of, self._gathered_since(log, 0))) if info is not None]
         return max(infos, key=lambda info: info.max_timestamp, default=None)
 
-    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[StoredBatch]:
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
         with self._file.errors("read"):
             return self._producers.batches(log, producer_id, limit)
 
-    def last_of_producer(self, log: LogKey, producer_id: int) -> StoredBatch | None:
+    def last_of_producer(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
         with self._file.errors("read"):
             return self._producers.last(log, producer_id)
 

@@ -10,9 +10,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kohort.storage.intact import is_intact
 from kohort.storage.protocol import BatchInfo, DamagedBatch, LogKey, StoredBatch
 from kohort.storage.sqlite_file import DatabaseFile
-from kohort.storage.sqlite_format import COLUMNS, SELECT, BatchRow, LogRow, is_intact, row_checksum
+from kohort.storage.sqlite_format import COLUMNS, SELECT, BatchRow, LogRow, row_checksum
 
 READ_AT_ONCE = 16 * 1024
 """Batches up to this size are read together with their row. A larger one is read once the reader has room for it:

@@ -149,6 +149,9 @@ class StoredFile(SqliteReads):
     def reader(self) -> SqliteReader:
         raise StorageError(f"{self.path} is read by one thread alone")
 
+    def abandon(self) -> None:
+        """Nothing to wait for."""
+
     def close(self) -> None:
         if not self._file.closed:
             self._file.close()

@@ -125,7 +125,7 @@ class KohortServer:
         if self._thread is not None:
             raise RuntimeError("this server is already running")
         storage = None
-        if not self._config.data_dir:
+        if not self._config.data_dir and not self._config.storage:
             storage = self._memory = self._memory or MemoryStorage()
         server = self._new_server(storage)
         started: concurrent.futures.Future[None] = concurrent.futures.Future()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from outbox_stores import DRIVERS, Store
-from postgres_server import postgres
+from postgres_server import PostgresServer
 
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
@@ -18,9 +18,8 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgres_address() -> Iterator[str]:
-    with postgres() as address:
-        yield address
+def postgres_address(postgres_server: PostgresServer) -> str:
+    return postgres_server.url()
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,7 @@ from kohort.wire.schemas.list_partition_reassignments import (
 )
 
 IN_MEMORY = "memory"
+IN_DATABASE = "database"
 """The log directory of a server without one."""
 UNKNOWN = -1
 """The size of its volume."""
@@ -72,7 +73,8 @@ def describe_log_dirs(
         yield
         topics.append(_sizes(state, name, indexes, context.broker_id))
     data_dir = state.config.data_dir
-    log_dir = str(Path(data_dir).expanduser().absolute()) if data_dir else IN_MEMORY
+    elsewhere = IN_DATABASE if state.config.storage else IN_MEMORY
+    log_dir = str(Path(data_dir).expanduser().absolute()) if data_dir else elsewhere
     total, usable = _volume(log_dir) if data_dir else (UNKNOWN, UNKNOWN)
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from kohort.broker.logs.transactions import Transactions
-from kohort.storage.protocol import KeepProducers, LogKey, Storage, StorageError, StoredBatch
-from kohort.wire.batches import BatchHeader, read_header
+from kohort.storage.protocol import KeepProducers, LogKey, ProducerBatch, Storage, StorageError
+from kohort.wire.batches import BatchHeader
 from kohort.wire.errors import ErrorCode
 from kohort.wire.markers import Marker
 
@@ -179,7 +179,7 @@ class Producers:
         batches = producer.batches
         if batches and header.base_sequence != sequence_after(batches[-1].last_sequence, 1):
             batches.clear()  # it was expired
-        batches.append(_written(header, base_offset, timestamp))
+        batches.append(_written(header.base_sequence, header.last_offset_delta, base_offset, timestamp))
         del batches[:-REMEMBERED_BATCHES]
         return producer.coordinator_epoch
 
@@ -353,9 +353,8 @@ def _copy(producer: Producer) -> Producer:
     return msgspec.structs.replace(producer, batches=list(producer.batches))
 
 
-def _producer_of(last: StoredBatch, batches: Sequence[StoredBatch], seen_ms: int) -> Producer:
-    epoch = read_header(last.data).producer_epoch
-    headers = [read_header(batch.data) for batch in batches]
+def _producer_of(last: ProducerBatch, batches: Sequence[ProducerBatch], seen_ms: int) -> Producer:
+    epoch = last.producer_epoch
     return Producer(
         epoch,
         seen_ms,
@@ -363,9 +362,9 @@ def _producer_of(last: StoredBatch, batches: Sequence[StoredBatch], seen_ms: int
         last.last_offset,
         last.coordinator_epoch,
         [
-            _written(header, header.base_offset, header.max_timestamp)
-            for header in headers
-            if header.producer_epoch == epoch and header.base_sequence >= 0
+            _written(batch.base_sequence, batch.last_offset - batch.base_offset, batch.base_offset, batch.max_timestamp)
+            for batch in batches
+            if batch.producer_epoch == epoch and batch.base_sequence >= 0
         ],
     )
 
@@ -378,7 +377,6 @@ def _last_of_sequence(batches: list[Written]) -> list[Written]:
     return batches[max(first, 0) :][-REMEMBERED_BATCHES:]
 
 
-def _written(header: BatchHeader, base_offset: int, timestamp: int) -> Written:
+def _written(first_sequence: int, last_offset_delta: int, base_offset: int, timestamp: int) -> Written:
     # Not the record count: compaction leaves fewer records, and keeps the last offset.
-    last_sequence = sequence_after(header.base_sequence, header.last_offset_delta)
-    return Written(header.base_sequence, last_sequence, base_offset, timestamp)
+    return Written(first_sequence, sequence_after(first_sequence, last_offset_delta), base_offset, timestamp)

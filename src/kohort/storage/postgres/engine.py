@@ -1,0 +1,288 @@
+"""`PostgresStorage`: the data of a kohort that lives in a PostgreSQL database.
+
+A turn is one statement and one round trip (schema.py, writer.py). `open` takes the node's row, then waits until the
+node owns the data (leases.py). From then on no former owner can commit anything. Only then it loads the logs.
+
+Steps read from memory (batch_index.py). Data of batches is read with connections of their own: one for the replay and
+one a `LogReader`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from kohort.storage.check import Extent, check_operations
+from kohort.storage.postgres.batch_index import LogIndex
+from kohort.storage.postgres.changes import apply
+from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server, connect, shown
+from kohort.storage.postgres.io_thread import IoThread
+from kohort.storage.postgres.leases import Leases, NodeAddress, Timing
+from kohort.storage.postgres.loading import load
+from kohort.storage.postgres.purge import purge_piece
+from kohort.storage.postgres.reader import Logs, PostgresReader
+from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, NUMBERS_A_BLOCK, WHOLE_SCHEMA
+from kohort.storage.postgres.writer import Connected, Writer
+from kohort.storage.protocol import (
+    BatchInfo,
+    CreateLog,
+    Fenced,
+    Lease,
+    Log,
+    LogInfo,
+    LogKey,
+    NoLog,
+    Operation,
+    ProducerBatch,
+    StorageError,
+    StoredBatch,
+)
+
+PURGE_EVERY_S = 5.0
+RECONNECT_S = 0.5
+PURGE_PAUSE_S = 0.05
+"""Between two pieces: turns come first."""
+
+
+class PostgresStorage:
+    """Call `open` before anything else but `abandon` and `close`. `failed` is called in a thread if another process
+    takes over between two commits."""
+
+    def __init__(
+        self,
+        url: str,
+        address: NodeAddress,
+        log: Log | None = None,
+        failed: Callable[[Exception], None] = lambda error: None,
+        timing: Timing = Timing(),
+    ) -> None:
+        self.shown = shown(url)
+        self._url = url
+        self._node = address.id
+        self._log = log or NoLog()
+        self._leases = Leases(address, timing, self._dial, self._log)
+        self._leases.fenced = failed
+        self.is_ours: Callable[[], bool] | None = self._leases.clock.holds
+        self._writer: Writer | None = None
+        self._opening: asyncio.Task[Writer] | None = None
+        self._closed = False
+        self._lease = Lease(0)
+        self._numbers: list[int] = []
+        self._io = IoThread("kohort-postgres")
+        self._logs = Logs({})
+        self._reader = self.reader()
+
+    # -- opening and closing
+
+    def _dial(self, kind: Any) -> Any:
+        return connect(self._url, f"node {self._node}", kind)
+
+    def open(self) -> PostgresStorage:
+        """Connect, create the tables if they are missing, and wait until this node owns the data. Raises StorageError,
+        also when `abandon` is called meanwhile. Returns itself."""
+        try:
+            self._writer = self._io.wait(self._open())
+        except (*NO_ANSWER, asyncpg.PostgresError) as error:
+            raise StorageError(f"cannot use the database {self.shown}: {str(error) or type(error).__name__}") from error
+        self._io.start(self._purge())
+        return self
+
+    def watch_others(self, changed: Callable[[tuple[NodeAddress, ...]], None]) -> None:
+        """`changed` is called in a thread with the other nodes that have a lease: now, and when they change."""
+
+        async def begin() -> None:
+            self._leases.watch(changed)
+
+        self._io.wait(begin())
+
+    async def _open(self) -> Writer:
+        self._opening = asyncio.current_task()
+        connected = await self._dial("writer")
+        try:
+            await self._prepare(*connected)
+            turn = await self._leases.register(connected[0])
+            self._leases.start()
+            while not await self._owns(connected[0]):
+                connected = await self._dial_again(connected[0])
+            self._logs.by_key = await load(connected[0])
+        except BaseException:
+            connected[0].terminate()
+            raise
+        if not connected[1].has_standby_names:
+            self._log.warning(
+                "the database has no synchronous standby",
+                hint="what kohort acknowledges is lost with the server's disk; see synchronous_standby_names",
+            )
+        return Writer(connected, partial(self._dial, "writer"), self._node, self._leases.incarnation, turn, self._log)
+
+    async def _owns(self, connection: asyncpg.Connection[Any]) -> bool:
+        """Returns when this node owns the data; False if the connection is lost meanwhile."""
+        try:
+            await self._leases.own(connection)
+        except (*NO_ANSWER, asyncpg.PostgresError) as error:
+            self._log.warning("the database does not answer", error=str(error) or type(error).__name__)
+            return False
+        return True
+
+    async def _dial_again(self, lost: asyncpg.Connection[Any]) -> Connected:
+        lost.terminate()
+        while True:
+            await asyncio.sleep(RECONNECT_S)
+            with suppress(NotThePrimary, asyncpg.PostgresError, *NO_ANSWER):
+                connected: Connected = await self._dial("writer")
+                return connected
+
+    async def _prepare(self, connection: asyncpg.Connection[Any], server: Server) -> None:
+        """The tables. Several nodes may start at once."""
+        async with connection.transaction():
+            await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+            if await connection.fetchval("SELECT to_regclass('kohort.cluster')") is None:
+                await connection.execute(WHOLE_SCHEMA)
+                await connection.execute(
+                    "INSERT INTO kohort.cluster VALUES (true, $1, $2)", FORMAT_VERSION, server.system_identifier
+                )
+        version, identifier = await connection.fetchrow("SELECT format, system_identifier FROM kohort.cluster")
+        if version != FORMAT_VERSION:
+            raise StorageError(
+                f"the tables in {self.shown} have format {version}, and this kohort knows {FORMAT_VERSION}: start the "
+                "kohort that wrote them, or choose another database"
+            )
+        if identifier != server.system_identifier:
+            raise StorageError(
+                f"{self.shown} is a copy: its tables were made in another PostgreSQL server (system identifier "
+                f"{identifier}, here {server.system_identifier}). If the copy is complete and nothing uses the "
+                f"original any more: UPDATE kohort.cluster SET system_identifier = {server.system_identifier}"
+            )
+
+    def abandon(self) -> None:
+        with suppress(StorageError):
+            self._io.wait(self._stop())
+
+    async def _stop(self) -> None:
+        if self._writer is not None:
+            self._writer.stop()
+        elif self._opening is not None:
+            self._opening.cancel()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._reader.close()
+            self.abandon()
+            with suppress(StorageError):
+                self._io.wait(self._leases.stop())
+            self._io.stop()
+
+    async def _purge(self) -> None:
+        """Deletes trimmed and deleted rows until the engine is closed."""
+        while True:
+            connection = None
+            try:
+                connection, _ = await self._dial("reader")
+                while await purge_piece(connection):
+                    await asyncio.sleep(PURGE_PAUSE_S)
+            except (StorageError, asyncpg.PostgresError, *NO_ANSWER) as error:
+                self._log.info("nothing is purged now", error=str(error) or type(error).__name__)
+            finally:
+                if connection is not None:
+                    connection.terminate()
+            await asyncio.sleep(PURGE_EVERY_S)
+
+    def reader(self) -> PostgresReader:
+        return PostgresReader(self._io, self._logs, partial(self._dial, "reader"))
+
+    # -- writing
+
+    def acquire(self) -> Lease:
+        self._lease = Lease(self._lease + 1)
+        return self._lease
+
+    def commit(self, operations: Sequence[Operation], lease: Lease) -> None:
+        if lease != self._lease:
+            raise Fenced
+        writer = self._writer
+        assert writer is not None, "the engine is open"
+        if self._closed or self._logs.version % 2:
+            raise StorageError("an earlier commit failed; restart kohort to go on")
+        check_operations(operations, self._extent)
+        created = sum(isinstance(operation, CreateLog) for operation in operations)
+        if len(self._numbers) < created:
+            self._io.wait(self._reserve(writer, created))
+        logs = self._logs
+        with logs.lock:
+            logs.version += 1
+            changes = apply(operations, logs.by_key, self._numbers)
+        self._io.wait(writer.commit(changes))
+        with logs.lock:
+            logs.version += 1
+
+    async def _reserve(self, writer: Writer, count: int) -> None:
+        try:
+            while len(self._numbers) < count:
+                first = await writer.connection.fetchval("SELECT nextval('kohort.log_no')")
+                self._numbers[:0] = range(first + NUMBERS_A_BLOCK - 1, first - 1, -1)
+        except (*NO_ANSWER, asyncpg.PostgresError) as error:
+            raise StorageError(f"the database gives no numbers for new logs: {error}") from error
+
+    def _extent(self, key: LogKey) -> Extent | None:
+        log = self._logs.by_key.get(key)
+        return None if log is None else Extent(log.start_offset, log.end_offset)
+
+    # -- reading
+
+    def _held(self, key: LogKey) -> LogIndex | None:
+        return self._logs.by_key.get(key)
+
+    def logs(self) -> list[LogInfo]:
+        return [log.info() for _, log in sorted(self._logs.by_key.items())]
+
+    def log_info(self, log: LogKey) -> LogInfo | None:
+        held = self._held(log)
+        return None if held is None else held.info()
+
+    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
+        return self._reader.read(log, offset, max_bytes)
+
+    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        held = self._held(log)
+        return iter(()) if held is None else held.infos(offset)
+
+    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
+        return self._reader.first_at_or_after(log, timestamp)
+
+    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
+        held = self._held(log)
+        return None if held is None else held.max_timestamp()
+
+    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
+        held = self._held(log)
+        return [] if held is None else held.producer_batches(producer_id, limit)
+
+    def last_of_producer(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
+        held = self._held(log)
+        return None if held is None else held.last_of_producer(producer_id)
+
+    def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
+        held = self._held(log)
+        return [] if held is None else held.producers_ending_before(offset)
+
+    def open_transactions(self, log: LogKey) -> list[BatchInfo]:
+        held = self._held(log)
+        return [] if held is None else held.open_transaction_batches()
+
+    def aborted_transactions(self, log: LogKey) -> list[BatchInfo]:
+        held = self._held(log)
+        return [] if held is None else held.aborted_transactions()
+
+    def kept_producers(self, log: LogKey) -> bytes:
+        held = self._held(log)
+        return b"" if held is None else held.kept_producers
+
+    def producers(self, log: LogKey, after: int = -1, limit: int = 1 << 31) -> list[int]:
+        held = self._held(log)
+        return [] if held is None else held.producers(after, limit)

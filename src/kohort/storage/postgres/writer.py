@@ -1,0 +1,213 @@
+"""Commits turns on one connection, and finds out whether a commit happened whose answer is lost.
+
+The turn's number is the proof. After a lost connection the node's row says which turn was the last one: the one that
+was sent, or the one before it, which is then sent again. That waits for the row if the lost commit still holds it, and
+writes nothing if that commit ends well.
+
+What is visible is not yet safe: a commit that waited for its standby becomes visible without one when its wait is
+cancelled, with a warning, or when the server that was lost had no time to wait. So a turn that is found done, or ends
+with a warning, is acknowledged after an empty turn behind it has been: the log of the database is a prefix.
+
+The writer waits for as long as it takes, and nothing is acknowledged meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+from typing import Any
+
+import asyncpg
+
+from kohort.storage.postgres.changes import Changes
+from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server
+from kohort.storage.postgres.schema import APPEND_TURN, CHANGE_TURN, EMPTY_TURN
+from kohort.storage.protocol import Fenced, Log, StorageError
+
+PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Between attempts to connect; the last one again and again."""
+TELL_EVERY = 10
+"""Attempts to connect between two lines in the log."""
+PASSING = frozenset(("25006", "40001", "40P01", "55P03", "57014"))
+"""Errors that say nothing against the statement: the server has become a standby, deadlocks, cancellations."""
+PASSING_CLASSES = frozenset(("08", "53", "57", "58"))
+"""No connection, no resources (a full disk), shut down, an error of the system."""
+
+Connected = tuple["asyncpg.Connection[Any]", Server]
+
+
+class Outcome(Enum):
+    DONE = auto()
+    REFUSED = auto()
+    """The statement found another turn or incarnation."""
+    UNKNOWN = auto()
+
+
+class WentBack(StorageError):
+    """The database has lost commits that were acknowledged."""
+
+
+class Writer:
+    """One node's writer, with the incarnation and the last turn that it has found in its row."""
+
+    def __init__(
+        self,
+        connected: Connected,
+        dial: Callable[[], Awaitable[Connected]],
+        node: int,
+        incarnation: int,
+        turn: int,
+        log: Log,
+    ) -> None:
+        self._node = node
+        self._incarnation = incarnation
+        self._turn = turn
+        self._dial = dial
+        self._log = log
+        self._system_identifier = connected[1].system_identifier
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._statements: dict[str, Any] = {}
+        self._warned = ""
+        self._stopping = asyncio.Event()
+        self.unknown = 0
+        """Commits whose outcome had to be found out."""
+        self._use(connected[0])
+
+    @property
+    def connection(self) -> asyncpg.Connection[Any]:
+        """For other statements between commits."""
+        assert self._connection is not None
+        return self._connection
+
+    def _use(self, connection: asyncpg.Connection[Any]) -> None:
+        self._connection = connection
+        self._statements = {}
+        connection.add_log_listener(self._told)
+
+    def _told(self, _: Any, message: Any) -> None:
+        if getattr(message, "severity_en", None) in ("WARNING", "ERROR", "FATAL", "PANIC"):
+            self._warned = str(message)
+
+    def stop(self) -> None:
+        """A commit under way fails with StorageError: its outcome stays unknown."""
+        self._stopping.set()
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    # -- commits
+
+    async def commit(self, changes: Changes) -> None:
+        """Raises Fenced, WentBack, StorageError."""
+        text, arguments = EMPTY_TURN, []
+        if changes.only_appends:
+            if changes.batches:
+                text, arguments = APPEND_TURN, changes.batch_columns()
+        else:
+            text, arguments = CHANGE_TURN, changes.columns()
+        number = self._turn + 1
+        is_uncertain = False
+        while (outcome := await self._send(text, arguments, number)) is not Outcome.DONE:
+            if outcome is Outcome.REFUSED and not is_uncertain:
+                raise Fenced
+            is_uncertain = True
+            self.unknown += 1
+            found = await self._last_turn()
+            if found == number:
+                text, arguments, number = EMPTY_TURN, [], number + 1
+            elif found != number - 1:
+                raise WentBack(
+                    f"the database has gone back to turn {found} of node {self._node}, and turn {number - 1} was "
+                    "acknowledged: it has lost commits, perhaps in a failover to an asynchronous standby. Nothing is "
+                    "served from it; restore the server that has them"
+                )
+        self._turn = number
+
+    async def _send(self, text: str, arguments: list[Any], number: int) -> Outcome:
+        connection = self._connection
+        if connection is None:
+            return Outcome.UNKNOWN
+        self._warned = ""
+        try:
+            statement = self._statements.get(text)
+            if statement is None:
+                statement = self._statements[text] = await connection.prepare(text)
+            done = await statement.fetchval(self._node, self._incarnation, number, *arguments)
+        except NO_ANSWER as error:
+            self._lost(error)
+            return Outcome.UNKNOWN
+        except asyncpg.PostgresError as error:
+            code = error.sqlstate or ""
+            if code not in PASSING and code[:2] not in PASSING_CLASSES:
+                raise StorageError(f"the database refuses a commit: {error}") from error
+            self._lost(error)
+            await self._pause(PAUSES_S[-1])
+            return Outcome.UNKNOWN
+        if done is None:
+            return Outcome.REFUSED
+        if self._warned:
+            self._log.warning("the database warned of a commit", warning=self._warned)
+            return Outcome.UNKNOWN
+        return Outcome.DONE
+
+    def _lost(self, error: BaseException) -> None:
+        if not self._stopping.is_set():
+            self._log.warning("a commit has no answer from the database", error=str(error) or type(error).__name__)
+        self._drop()
+
+    async def _last_turn(self) -> int:
+        """The number of the last turn that is visible. Raises Fenced, StorageError."""
+        attempt = 0
+        while True:
+            if self._connection is None:
+                await self._connect()
+            try:
+                row = await self.connection.fetchrow(
+                    "SELECT incarnation, turn FROM kohort.node WHERE id = $1", self._node
+                )
+            except (*NO_ANSWER, asyncpg.PostgresError):
+                self._drop()
+                await self._pause(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
+                attempt += 1
+                continue
+            if row is None or row["incarnation"] < self._incarnation:
+                raise WentBack(
+                    f"the database does not know this process (node {self._node}, incarnation {self._incarnation}): it "
+                    "has lost commits, or is another database. Nothing is served from it"
+                )
+            if row["incarnation"] != self._incarnation:
+                raise Fenced
+            return int(row["turn"])
+
+    async def _connect(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                connection, server = await self._dial()
+            except (*NO_ANSWER, NotThePrimary, asyncpg.PostgresError) as error:
+                if attempt % TELL_EVERY == 1:
+                    self._log.warning("the database does not answer", error=str(error) or type(error).__name__)
+                await self._pause(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
+                attempt += 1
+                continue
+            if server.system_identifier != self._system_identifier:
+                connection.terminate()
+                raise StorageError(
+                    f"another database answers than before: its system identifier is {server.system_identifier}, not "
+                    f"{self._system_identifier}"
+                )
+            self._log.info("connected to the database again")
+            self._use(connection)
+            return
+
+    async def _pause(self, seconds: float) -> None:
+        if not self._stopping.is_set():
+            try:
+                await asyncio.wait_for(self._stopping.wait(), seconds)
+            except TimeoutError:
+                return
+        raise StorageError("stopped before the database had answered; nothing of the last turn was acknowledged")
