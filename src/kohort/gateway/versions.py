@@ -72,7 +72,7 @@ def told(upstream: Iterable[Mapping[int, tuple[int, int]]], *, consumer_groups: 
     brokers = list(upstream)
     has_ids = all(versions.get(METADATA, (0, 0))[1] >= METADATA_WITH_IDS for versions in brokers)
     found: dict[int, tuple[int, int]] = {}
-    for api in advertised(consumer_groups=consumer_groups and has_ids):
+    for api in advertised(consumer_groups=consumer_groups and has_ids, share_groups=False):
         if api.api_key in OWN_KEYS:
             last = api.max_version if has_ids else min(api.max_version, TOPIC_IDS.get(api.api_key, api.max_version))
             found[api.api_key] = api.min_version, last
