@@ -85,8 +85,8 @@ TRANSACTION_BUGS = {
         (f"{OFFSETS_TEST}test_tx37_the_groups_partition_must_be_in_the_transaction",),
         (
             COMMIT,
-            "if version >= ADDS or state.config.transaction_partition_verification_enable:",
-            "if version >= ADDS:",
+            "asks = version >= ADDS or state.config.transaction_partition_verification_enable",
+            "asks = version >= ADDS",
         ),
     ),
     # KAFKA-14884
