@@ -230,3 +230,19 @@ def test_a_reader_that_closes_gives_its_room_back(frame: int) -> None:
     for reader in (second, small):
         world.inflow.forget(reader, reader.held_bytes)
     assert world.inflow.total == world.inflow.promised == 0
+
+
+def test_with_less_room_large_frames_wait_and_small_ones_do_not() -> None:
+    world = World()
+    frames = [FakeReader(world, f"large-{n}", 3 * MIB) for n in range(4)]
+    for reader in frames[:2]:
+        reader.send(MIB)
+    world.inflow.narrow(LIMIT // 2)
+    assert not any(reader.paused for reader in frames)
+    frames[2].send(MIB)
+    assert frames[2].paused, "4 MB are left, and promised to the first two"
+    small = FakeReader(world, "small", 1_000)
+    small.send(1_000)
+    assert not small.paused
+    world.inflow.narrow(LIMIT)
+    assert not frames[2].paused

@@ -56,7 +56,8 @@ class World:
 
     @property
     def limits(self) -> tuple[int, int]:
-        return self.inflow.limit // MIB, self.outflow.limit // MIB
+        """Of large requests, and of answers."""
+        return self.inflow.room // MIB, self.outflow.limit // MIB
 
 
 def test_while_all_queues_have_room_to_grow_nothing_is_done() -> None:
@@ -64,7 +65,7 @@ def test_while_all_queues_have_room_to_grow_nothing_is_done() -> None:
         world = World()
         for world.held in (0, 100 * MIB, 200 * MIB):
             assert await world.look() == 0
-        assert world.limits == (120, 80)
+        assert world.limits == (90, 80)
 
     asyncio.run(run())
 
@@ -74,7 +75,7 @@ def test_freed_memory_is_returned_before_limits_are_lowered() -> None:
         world = World()
         world.freed = 300 * MIB
         assert await world.look() == 1
-        assert world.limits == (120, 80)
+        assert world.limits == (90, 80)
         world.freed = 300 * MIB
         assert await world.look() == 1, "not twice in a second"
         assert await world.look(RETURN_AGAIN_S) == 2
@@ -88,13 +89,13 @@ def test_limits_are_lowered_if_other_things_take_the_memory() -> None:
         world.code = 300 * MIB
         world.held = 90 * MIB
         await world.look()
-        assert world.limits == (60, 40)
+        assert world.limits == (30, 40)
         world.code = 400 * MIB
         await world.look(RETURN_AGAIN_S)
-        assert world.limits == (LEAST * 120, LEAST * 80), "some work goes on"
+        assert world.limits == (LEAST * 120 - 30, LEAST * 80), "some work goes on"
         world.code = 100 * MIB
         await world.look()
-        assert world.limits == (120, 80)
+        assert world.limits == (90, 80)
 
     asyncio.run(run())
 

@@ -85,7 +85,9 @@ class Inflow:
         readers: Callable[[], Iterable[Reader]],
         closing: Callable[[str, list[str], int], None],
     ) -> None:
-        self._set(limit)
+        self.limit = limit
+        self.room = limit - limit // 4
+        """What large readers may fill."""
         self.total = 0
         self.promised = 0
         self._clock = clock
@@ -99,18 +101,12 @@ class Inflow:
         self._gone: dict[Reader, int] = {}
         """Aborted readers whose bytes are released as soon as the event loop says that they are closed."""
         self._gone_bytes = 0
-
-    def _set(self, limit: int) -> None:
-        self.limit = limit
-        self.room = limit - limit // 4
-        """What large readers may fill."""
         self._excess = limit + limit // 4
         """Above this total, readers are closed at once."""
 
-    def change(self, limit: int) -> None:
-        """Another limit from now on."""
-        self._set(limit)
-        self._check_excess()
+    def narrow(self, most: int) -> None:
+        """Hold no more than `most` bytes, if possible. Large readers get less room; small requests wait for nobody."""
+        self.room = max(most - self.limit // 4, 0)
         self._admit_waiting()
 
     def grew(self, reader: Reader, size: int, *, finished: bool) -> None:

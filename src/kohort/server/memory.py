@@ -3,8 +3,8 @@
 Requests, answers, members, offsets and tails of logs have limits of their own, and get most of this memory. The code,
 topics, connections and waiting requests take some as well, and so does what the C library keeps of freed memory. Nobody
 can count all of that, so the resident memory of the process is measured. If the requests and answers in memory had no
-room to grow to their limits, freed memory is returned to the system. If there is too little room even then, their
-limits are lowered, and those that hold the most are closed (inflow.py, outflow.py).
+room to grow to their limits, freed memory is returned to the system. If there is too little room even then, large
+requests wait, and connections with the most unread answers are closed (inflow.py, outflow.py).
 
 Only the process of a server does this. Elsewhere the memory of the process belongs to others too, for instance to
 tests. Only Linux tells the resident memory cheaply, and only glibc returns memory when it is asked to.
@@ -71,7 +71,7 @@ class Queues:
 
     def limit_to(self, part: float) -> None:
         requests, answers = self._most
-        self._inflow.change(int(part * requests))
+        self._inflow.narrow(int(part * requests))
         self._outflow.limit = int(part * answers)
 
 
@@ -94,8 +94,9 @@ class ProcessMemory:
         self._timer: asyncio.TimerHandle | None = None
         self._returning = False
         self._returned_at = -LONGEST_S
-        self._resident_then = 0
-        """After memory was returned last."""
+        self._resident = 0
+        self._besides_then = 0
+        """What the process had besides requests and answers after memory was returned last."""
         self._pause_s = RETURN_AGAIN_S
         self._part = 1.0
         self._log = log.LimitedLog()
@@ -109,28 +110,32 @@ class ProcessMemory:
 
     def look(self) -> None:
         self.begin()
-        resident = self._resident_bytes()
-        if self._part_for(resident) >= 1.0:
+        besides = self._besides()
+        if self._part_for(besides) >= 1.0:
             self._limit_to(1.0)
             return
-        pause_s = RETURN_AGAIN_S if resident > self._resident_then + WORTH_BYTES else self._pause_s
+        pause_s = RETURN_AGAIN_S if besides > self._besides_then + WORTH_BYTES else self._pause_s
         if self._returning or self._clock() < self._returned_at + pause_s:
             return
         self._returning = True
-        self._loop.run_in_executor(None, self._return_freed).add_done_callback(lambda _: self._returned(resident))
+        self._loop.run_in_executor(None, self._return_freed).add_done_callback(lambda _: self._returned(besides))
 
     def _returned(self, before: int) -> None:
         self._returning = False
-        resident = self._resident_then = self._resident_bytes()
-        is_worth_it = before - resident >= WORTH_BYTES
+        besides = self._besides_then = self._besides()
+        is_worth_it = before - besides >= WORTH_BYTES
         self._pause_s = RETURN_AGAIN_S if is_worth_it else min(2 * self._pause_s, LONGEST_S)
         self._returned_at = self._clock()
-        self._limit_to(self._part_for(resident))
+        self._limit_to(self._part_for(besides))
 
-    def _part_for(self, resident: int) -> float:
+    def _besides(self) -> int:
+        """What the process has besides requests and answers."""
+        self._resident = self._resident_bytes()
+        return max(self._resident - self._limited.held_bytes, 0)
+
+    def _part_for(self, besides: int) -> float:
         """The part of their limits for which requests and answers have room."""
-        room = self._most_bytes - max(resident - self._limited.held_bytes, 0)
-        return min(max(room / self._limited.most_bytes, LEAST), 1.0)
+        return min(max((self._most_bytes - besides) / self._limited.most_bytes, LEAST), 1.0)
 
     def _limit_to(self, part: float) -> None:
         if part == self._part:
@@ -138,7 +143,7 @@ class ProcessMemory:
         if part < self._part:
             self._log.warning(
                 "memory is short: requests and answers get less",
-                resident_bytes=self._resident_then,
+                resident_bytes=self._resident,
                 part=f"{part:.2f}",
                 hint="raise memory.max.bytes, or have fewer topics, members and connections",
             )
