@@ -133,10 +133,7 @@ def test_a_deletion_needs_the_name(browser: Browser, console: ServedConsole, clu
     "path",
     [
         "/login",
-        *(
-            f"/change/{name}?group={GROUP}"
-            for name in ("restore-offsets", "delete-offsets", "remove-member")
-        ),
+        *(f"/change/{name}?group={GROUP}" for name in ("restore-offsets", "delete-offsets", "remove-member")),
         f"/change/delete-group?group={GROUP}",
         "/change/create-topic",
         *(f"/change/{name}?topic=orders" for name in ("topic-settings", "add-partitions", "delete-topic")),

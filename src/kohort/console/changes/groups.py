@@ -55,9 +55,7 @@ def plan_of_deletion(cluster: Cluster, group: str, form: Form) -> Plan:
 
 
 def plan_of_removal(cluster: Cluster, group: str, form: Form) -> Plan:
-    named = filled(
-        form, "member", "Which member? Write its member id, or a client id that no other has."
-    )
+    named = filled(form, "member", "Which member? Write its member id, or a client id that no other has.")
     [found] = cluster.describe_groups([group]).values()
     members = chosen_members(cluster, found, [named], [])
     reason = form.get("reason", "").strip()
