@@ -71,6 +71,13 @@ def test_the_console_needs_its_own() -> None:
     )
 
 
+def test_the_demo_needs_spark_but_for_the_console() -> None:
+    ran = run("demo", without=frozenset({"pyspark"}))
+    assert ran.returncode == 1
+    assert "kohort: the demo needs the package pyspark; run: pip install 'kohort[demo,spark]'" in ran.stderr
+    assert run("demo --help", without=frozenset({"pyspark", "pandas", "numba", "matplotlib"})).returncode == 0
+
+
 def test_the_demo_may_need_the_console_too() -> None:
     ran = run("demo --console", without=frozenset({"uvicorn"}))
     assert ran.returncode == 1

@@ -11,7 +11,6 @@ from pathlib import Path
 import typer
 
 from kohort.cli.commands import LazyGroup
-from kohort.cli.connect import EXIT_CODES
 from kohort.cli.option_objects import App
 
 PIPELINES = {
@@ -39,7 +38,6 @@ class Pipelines(LazyGroup):
 app = App(
     cls=Pipelines,
     help="Run data pipelines on Spark.",
-    epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

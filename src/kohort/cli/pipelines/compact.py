@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.connect import EXIT_CODES, fail
+from kohort.cli.connect import fail
 from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, print_document
@@ -27,7 +27,7 @@ from kohort.spark.lake.tables import FormatMissing
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
-app = App(epilog=EXIT_CODES)
+app = App()
 
 
 @app.command()

@@ -28,7 +28,7 @@ from kohort.spark.lake.tables import TableFormat
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
-app = App(epilog=EXIT_CODES)
+app = App(epilog=EXIT_CODES.replace("cluster.", "cluster, 130 interrupted."))
 
 PARTITION_COLUMNS = ("topic", "date", "hour", "partition")
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from kohort.cli.connect import EXIT_CODES, FAILED, fail
+from kohort.cli.connect import FAILED, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
 from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table_of
@@ -25,7 +25,7 @@ from kohort.spark.reports.simulation import Progress, SimulationFailed, Stopped,
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
-app = App(epilog=EXIT_CODES)
+app = App(epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.")
 
 
 @app.command()
