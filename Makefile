@@ -36,7 +36,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e '.[demo]'
+	$(PIP_INSTALL) -e '.[demo,spark]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
@@ -49,7 +49,7 @@ $(VENV)/.axe: $(VENV)/.dev
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e '.[demo,docs]'
+	$(PIP_INSTALL) -e '.[demo,spark,docs]'
 	@touch $@
 
 demo: $(VENV)/.demo ## the main job, end to end, on embedded defaults

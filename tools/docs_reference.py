@@ -30,12 +30,12 @@ def examples() -> dict[str, Path]:
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The words of every command and its click command, groups included, in the order of `--help`."""
-    from kohort.cli import commands as table
+    from kohort.cli.commands import LazyGroup, app
 
-    command = command or typer.main.get_command(table.app)
+    command = command or typer.main.get_command(app)
     yield path, command
     for name, child in getattr(command, "commands", {}).items():
-        yield from commands(child if path else table.load(name), (*path, name))
+        yield from commands(command.loaded(name) if isinstance(command, LazyGroup) else child, (*path, name))
 
 
 def help_text(words: tuple[str, ...]) -> str:

@@ -30,7 +30,7 @@ def run(*commands: str, without: frozenset[str] = EXTRA_PACKAGES) -> subprocess.
 
 
 def test_commands_that_need_no_extra() -> None:
-    commands = sorted(COMMANDS.keys() - {"pipeline", "demo"})
+    commands = sorted(COMMANDS.keys() - {"demo"})
     ran = run(*(f"{command} --help" for command in commands))
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     assert [line.split()[2] for line in ran.stdout.splitlines() if line.startswith("Usage: ")] == commands
@@ -39,8 +39,7 @@ def test_commands_that_need_no_extra() -> None:
 @pytest.mark.parametrize(
     ("command", "extra", "without"),
     [
-        ("pipeline", "spark", EXTRA_PACKAGES),
-        ("pipeline", "spark", frozenset({"numpy"})),
+        ("pipeline history", "history", frozenset({"pyarrow"})),
         ("demo", "demo", EXTRA_PACKAGES),
     ],
 )
@@ -52,11 +51,15 @@ def test_commands_that_need_one(command: str, extra: str, without: frozenset[str
     assert f"pip install 'kohort[{extra}]'" in ran.stderr
 
 
+def test_a_history_does_not_wait_for_imports_of_the_simulator() -> None:
+    assert run("pipeline history --help", without=frozenset({"kohort.simulator"})).returncode == 0
+
+
 def test_a_package_that_is_missed_later() -> None:
     ran = run("pipeline simulate --to /nonexistent", without=frozenset({"pyspark"}))
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[1:] == [
-        "kohort: pipeline needs the package pyspark; run: pip install 'kohort[spark]'"
+        "kohort: pipeline simulate needs the package pyspark; run: pip install 'kohort[spark]'"
     ], ran.stderr
 
 
@@ -66,6 +69,13 @@ def test_the_console_needs_its_own() -> None:
     assert re.fullmatch(r"kohort: console needs the package \w+; run: pip install 'kohort\[console\]'\n", ran.stderr), (
         ran.stderr
     )
+
+
+def test_the_demo_needs_spark_but_for_the_console() -> None:
+    ran = run("demo", without=frozenset({"pyspark"}))
+    assert ran.returncode == 1
+    assert "kohort: the demo needs the package pyspark; run: pip install 'kohort[demo,spark]'" in ran.stderr
+    assert run("demo --help", without=frozenset({"pyspark", "pandas", "numba", "matplotlib"})).returncode == 0
 
 
 def test_the_demo_may_need_the_console_too() -> None:

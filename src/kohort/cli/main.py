@@ -27,7 +27,7 @@ def main(words: list[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         from kohort.cli.commands import explain_missing
 
-        explain_missing(error, given[0] if given else "kohort")
+        explain_missing(error, " ".join(given[: 2 if given[:1] == ["pipeline"] else 1]) or "kohort")
     except KeyboardInterrupt:
         sys.exit(130)  # as shells have it
     except OSError as error:

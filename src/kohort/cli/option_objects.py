@@ -20,6 +20,8 @@ import typer
 F = TypeVar("F", bound=Callable[..., None])
 
 FAILED = 1
+EXIT_CODES_HERE = "Exit codes: 0 done, 1 failed, 2 wrong usage."
+"""Of commands that ask no cluster."""
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 UNITS_BYTES = {"k": 1024, "m": 1024**2, "g": 1024**3}
@@ -44,14 +46,18 @@ def complain(message: str) -> None:
 
 
 class App(typer.Typer):
-    """Each parameter of a command that is a dataclass becomes the options that its fields describe."""
+    """Each parameter of a command that is a dataclass becomes the options that its fields describe.
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(add_completion=False, rich_markup_mode=None, **settings)
+    The help of each command ends with its exit codes: its own `epilog`, else that of the app.
+    """
+
+    def __init__(self, *, epilog: str = EXIT_CODES_HERE, **settings: Any) -> None:
+        super().__init__(add_completion=False, rich_markup_mode=None, epilog=epilog, **settings)
+        self._epilog = epilog
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         def add(command: F) -> F:
-            super(App, self).command(name, **settings)(_with_option_objects(command))
+            super(App, self).command(name, **{"epilog": self._epilog, **settings})(_with_option_objects(command))
             return command
 
         return add

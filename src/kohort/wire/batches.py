@@ -46,6 +46,7 @@ __all__ = [
     "encode_batch",
     "find_batches",
     "join_batches",
+    "last_header",
     "patch",
     "read_header",
     "set_log_append_time",
@@ -53,8 +54,10 @@ __all__ = [
 ]
 
 HEADER_SIZE = 61
-LENGTH_END = 12
-"""Where the bytes that `batch_length` counts begin."""
+LENGTH_AT, LENGTH_END = 8, 12
+"""Where the length is, and where the bytes that it counts begin."""
+SHORTEST = HEADER_SIZE - LENGTH_END
+"""The length of a batch without records."""
 
 CRC_START = 21
 """The checksum covers everything from here on."""
@@ -65,6 +68,7 @@ TRANSACTIONAL = 0b1_0000
 CONTROL = 0b10_0000
 
 _HEADER = Struct(">qiibIhiqqqhii")
+_LENGTH = Struct(">i")
 _CRC = Struct(">I")
 _AFTER_CRC = Struct(">hiqqqhii")
 _BEFORE_CRC = Struct(">qiib")
@@ -124,14 +128,28 @@ def read_header(data: bytes, position: int = 0) -> BatchHeader:
     if len(data) > position + _MAGIC_AT and data[position + _MAGIC_AT] != 2:
         raise UnsupportedMagic(f"magic {data[position + _MAGIC_AT]}; only record batches of magic 2 are read")
     try:
-        header = BatchHeader._make(_HEADER.unpack_from(data, position))
+        header = BatchHeader(*_HEADER.unpack_from(data, position))
     except error:
         raise CorruptBatch(f"batch header cut short at {len(data) - position} bytes") from None
-    if header.batch_length < HEADER_SIZE - LENGTH_END:
+    if header[1] < SHORTEST:
         raise CorruptBatch(f"batch of {header.batch_length} bytes, less than its header has")
-    if header.record_count < 0 or header.last_offset_delta < 0:
+    if header[12] < 0 or header[6] < 0:
         raise CorruptBatch(f"{header.record_count} records up to offset delta {header.last_offset_delta}")
     return header
+
+
+def last_header(data: bytes) -> BatchHeader | None:
+    """The header of the last whole batch; None if there is none. Reads only the lengths of those before."""
+    last, position, size = -1, 0, len(data)
+    while size - position >= HEADER_SIZE:
+        (length,) = _LENGTH.unpack_from(data, position + LENGTH_AT)
+        if length < SHORTEST:
+            raise CorruptBatch(f"batch of {length} bytes, less than its header has")
+        end = position + LENGTH_END + length
+        if end > size:
+            break
+        last, position = position, end
+    return None if last < 0 else read_header(data, last)
 
 
 def split_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader, bytes]]:
@@ -152,7 +170,7 @@ def find_batches(data: bytes, *, strict: bool = True) -> list[tuple[BatchHeader,
                 raise CorruptBatch(f"{size - position} bytes after the last batch")
             break
         header = read_header(data, position)
-        end = position + header.size
+        end = position + header[1] + LENGTH_END  # its size
         if end > size:
             if strict:
                 raise CorruptBatch(f"batch of {header.size} bytes with {size - position} left")

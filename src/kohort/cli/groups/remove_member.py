@@ -45,9 +45,10 @@ def remove_member(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Remove members of a group, so that the others need not wait for the end of their sessions.
+    """Remove members of a group at once.
 
-    Shows what would change; --execute does it, and asks first. A process that still runs joins again: stop it first.
+    The others get their partitions without waiting for the end of their sessions. Shows what would change; --execute
+    does it, and asks first. A process that still runs joins again: stop it first.
     """
     if every == bool(names or instance_id):
         raise typer.BadParameter("name members, or add --instance-id ID or --all")

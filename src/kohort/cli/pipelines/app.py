@@ -1,7 +1,7 @@
-"""`kohort pipeline`: data pipelines on Spark, one module each.
+"""`kohort pipeline`: data pipelines on Spark, one module each, which is imported when its pipeline runs.
 
-To add one, write a module with a typer command and register it at the end of this file. On a laptop a pipeline starts
-its own session. On a cluster spark-submit runs the file that `kohort pipeline job` prints, with the same arguments.
+To add one, write a module with a typer app, and add it to PIPELINES. On a laptop a pipeline starts its own session. On
+a cluster spark-submit runs the file that `kohort pipeline job` prints, with the same arguments.
 """
 
 from __future__ import annotations
@@ -10,14 +10,42 @@ from pathlib import Path
 
 import typer
 
-from kohort.cli.connect import EXIT_CODES
+from kohort.cli.commands import LazyGroup
 from kohort.cli.option_objects import App
-from kohort.cli.pipelines.compact import compact_command
-from kohort.cli.pipelines.history import history_command
-from kohort.cli.pipelines.ingest import ingest_command
-from kohort.cli.pipelines.simulate import simulate_command
 
-app = App(help="Run data pipelines on Spark.", epilog=EXIT_CODES, no_args_is_help=True, pretty_exceptions_enable=False)
+PIPELINES = {
+    "ingest": (
+        "kohort.cli.pipelines.ingest",
+        "Write topics to a lake of Parquet files (or Delta, Iceberg), exactly once.",
+    ),
+    "compact": (
+        "kohort.cli.pipelines.compact",
+        "Merge the small files of a lake. Writers and readers may use it meanwhile.",
+    ),
+    "simulate": ("kohort.cli.pipelines.simulate", "Simulate groups, and show what deployments and failures cost."),
+    "history": (
+        "kohort.cli.pipelines.history",
+        "Make the history of every consumer group from the log __consumer_offsets.",
+    ),
+}
+
+
+class Pipelines(LazyGroup):
+    table = PIPELINES
+    prefix = "pipeline "
+
+
+app = App(
+    cls=Pipelines,
+    help="Run data pipelines on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def pipeline() -> None:
+    """Run data pipelines on Spark."""
 
 
 @app.command("job")
@@ -28,9 +56,3 @@ def job() -> None:
     in the session that spark-submit makes; so with every pipeline.
     """
     typer.echo(Path(__file__).parents[1] / "jobs" / "pipeline.py")
-
-
-app.command("ingest")(ingest_command)
-app.command("compact")(compact_command)
-app.command("simulate")(simulate_command)
-app.command("history")(history_command)

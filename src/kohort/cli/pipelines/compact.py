@@ -9,6 +9,7 @@ import typer
 
 from kohort.cli.connect import fail
 from kohort.cli.interrupt import interrupts
+from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, print_document
 from kohort.cli.pipelines.ingest_progress import amount
 from kohort.cli.pipelines.lake_options import (
@@ -26,7 +27,10 @@ from kohort.spark.lake.tables import FormatMissing
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
+app = App()
 
+
+@app.command()
 def compact_command(
     lake: Annotated[str, typer.Argument(metavar="LAKE", help="The lake: what --to of ingest names.")],
     table: TableOptions,

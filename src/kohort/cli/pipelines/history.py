@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
+from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, connected, fail
 from kohort.cli.groups.wording import Line, show
-from kohort.cli.option_objects import choice
+from kohort.cli.option_objects import App, choice
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.client.errors import KafkaError
 from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
@@ -27,6 +27,8 @@ from kohort.spark.history.store import HistoryFailed, HistorySummary, TooLarge
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
+app = App(epilog=EXIT_CODES)
+
 TOLD = 10
 """Findings on the terminal; the page has all of them."""
 
@@ -37,6 +39,7 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
+@app.command()
 def history_command(
     output: Annotated[
         str, typer.Option("--to", metavar="DIR", help="Directory of tables and page: a path or an address.")

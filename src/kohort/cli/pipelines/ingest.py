@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, connected, fail
+from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, connected, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
-from kohort.cli.option_objects import pairs
+from kohort.cli.option_objects import App, pairs
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
 from kohort.cli.pipelines.ingest_progress import Display, Progress, amount
 from kohort.cli.pipelines.lake_options import (
@@ -27,6 +27,8 @@ from kohort.spark.lake.row_shape import Typing
 from kohort.spark.lake.tables import TableFormat
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
+
+app = App(epilog=EXIT_CODES.replace("cluster.", "cluster, 130 interrupted."))
 
 PARTITION_COLUMNS = ("topic", "date", "hour", "partition")
 
@@ -148,6 +150,7 @@ class WriteOptions:
         return found
 
 
+@app.command()
 def ingest_command(
     read: ReadOptions,
     written: WriteOptions,

@@ -14,6 +14,7 @@ from rich.progress import Progress as Bar
 
 from kohort.cli.connect import FAILED, fail
 from kohort.cli.interrupt import INTERRUPTED, interrupts
+from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table_of
 from kohort.cli.pipelines.simulate_options import DayOptions, GridOptions, RunOptions, question
 from kohort.simulator.sizing.advice import Advice, Ask, advise
@@ -24,7 +25,10 @@ from kohort.spark.reports.simulation import Progress, SimulationFailed, Stopped,
 from kohort.spark.runtime.java import JavaMissing
 from kohort.spark.runtime.session import spark_session
 
+app = App(epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.")
 
+
+@app.command()
 def simulate_command(grid: GridOptions, day: DayOptions, run: RunOptions, form: Output = Format.TABLE) -> None:
     """Simulate groups, and show what deployments and failures cost.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kohort.client.errors import KafkaError
 from kohort.client.records.partition_leaders import FetchedPartition
-from kohort.wire.batches import BatchHeader, Record, check_crc, decode_records, find_batches
+from kohort.wire.batches import BatchHeader, Record, check_crc, decode_records, find_batches, last_header
 from kohort.wire.errors import ErrorCode, ProtocolError
 
 ABORT_MARKER = 0
@@ -59,10 +59,15 @@ def data_batches(fetched: FetchedPartition, position: int, end: int | None = Non
 
 
 def next_position(fetched: FetchedPartition, position: int) -> int:
-    """Where to fetch next: after the last whole batch, whether it has data or not."""
-    for header, _ in _batches(fetched):
-        position = max(position, header.last_offset + 1)
-    return position
+    """Where to fetch next: after the last whole batch, whether it has data or not.
+
+    Raises KafkaError (CORRUPT_MESSAGE) if the bytes are not record batches.
+    """
+    try:
+        last = last_header(fetched.records)
+    except ProtocolError as error:
+        raise _corrupt(fetched, error) from None
+    return position if last is None else max(position, last.last_offset + 1)
 
 
 def records(fetched: FetchedPartition, position: int) -> Iterator[FetchedRecord]:

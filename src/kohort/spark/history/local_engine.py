@@ -48,7 +48,8 @@ class LocalEngine:
         note = store / NOTE
         done = {int(index): end for index, end in json.loads(note.read_text()).items()} if note.exists() else {}
         wanted = _ranges(options, done)
-        with _quick_decoders(), ThreadPoolExecutor(CONNECTIONS) as pool:
+        offsets = sum(one.end - one.start for one in wanted)
+        with _quick_decoders(offsets), ThreadPoolExecutor(CONNECTIONS) as pool:
             try:
                 list(pool.map(partial(_read, store, options, _Count(self._most)), wanted))
             except DataLoss as error:
@@ -57,7 +58,7 @@ class LocalEngine:
 
     def run(self, work: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
         """Call `do` with each piece of work; returns the results in order."""
-        with _quick_decoders():
+        with _quick_decoders(0):
             return [do(one) for one in work]
 
 
@@ -102,10 +103,12 @@ def _read(store: Store, options: Options, count: _Count, wanted: Range) -> None:
 
 
 @contextmanager
-def _quick_decoders() -> Iterator[None]:
-    """numba reads record batches, if it is installed. It does not read the records of groups: these are few, and to
-    compile that takes half a minute on a new machine."""
-    without = DECODER_VARIABLE not in os.environ and find_spec("numba") is None
+def _quick_decoders(offsets: int) -> Iterator[None]:
+    """numba reads the record batches of a log with so many offsets only if that pays: to load numba costs as much as it
+    saves in a million records, and to compile its code for the first time two seconds more. It never reads the records
+    of groups: these are few, and to compile that takes half a minute on a new machine."""
+    pays = offsets > MOST_RECORDS and find_spec("numba") is not None
+    without = DECODER_VARIABLE not in os.environ and not pays
     with plain_kernels():
         if without:
             os.environ[DECODER_VARIABLE] = "python"  # no warning
