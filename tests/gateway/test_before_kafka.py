@@ -71,6 +71,7 @@ def test_kill_9_of_the_gateway(kafka: Kafka, tmp_path: Path, unique: str) -> Non
     first, *others = free_ports(4)
     where = ("--listen", f"127.0.0.1:{first}", "--broker-ports", ",".join(map(str, others)))
     words = ("--upstream", kafka.bootstrap_servers, "--data-dir", str(tmp_path / "gateway"), *where)
+    words += ("--set", "group.min.session.timeout.ms=1000", "--set", "group.initial.rebalance.delay.ms=200")
     bootstrap = f"127.0.0.1:{first}"
     with Cluster(kafka.bootstrap_servers) as direct:
         direct.create_topic(unique, PARTITIONS, 3)

@@ -158,6 +158,18 @@ def wait_unread(gateway: GatewayServer) -> bool:
     return True
 
 
+def test_a_client_that_asks_and_never_reads_is_not_read(gateway: GatewayServer) -> None:
+    """The gateway makes these answers itself."""
+    host, _, port = gateway.bootstrap_servers.rpartition(":")
+    frame = encode_request(FindCoordinatorRequest(coordinator_keys=tuple(f"group-{n}" for n in range(50))), 4, 1, "c")
+    with socket.create_connection((host, int(port))) as slow:
+        slow.settimeout(1)
+        with pytest.raises(TimeoutError):
+            slow.sendall(frame * (60_000_000 // len(frame)))
+        (link,) = (link for link in gateway.gateway.links if link.unsent > 500_000)
+        assert link.unsent < 6_000_000
+
+
 def test_offsets_in_transactions_are_refused(connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
     asked = AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, group_id="g")
     with pytest.raises(UnsupportedVersion, match="AddOffsetsToTxn"):
