@@ -91,6 +91,16 @@ def test_brokers_keep_their_slots() -> None:
     assert {broker.id: broker.slot for broker in again.brokers.values()} == {5: 0, 9: 1, 2: 2}
 
 
+def test_a_broker_leaves_after_some_time() -> None:
+    view = View(None, (), gone_after_s=60)
+    seen(view, answered())
+    seen(view, answered(brokers=(2,)), 10)
+    assert (view.has_left(1, 69), view.has_left(1, 70), view.has_left(2, 70)) == (False, True, False)
+    assert view.coordinator == 2
+    seen(view, answered(), 80)
+    assert not view.has_left(1, 200)
+
+
 def test_another_cluster_is_refused() -> None:
     view = View(None, ())
     seen(view, answered())

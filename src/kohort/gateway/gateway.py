@@ -129,9 +129,16 @@ class Gateway:
         self._follower.hurry()
 
     def _listen(self) -> None:
-        """Each broker of the cluster has its listeners."""
+        """Each broker of the cluster has its listeners, until it has left. Open connections stay."""
+        now = self.clock()
         for broker in self._view.brokers.values():
             slot = broker.slot
+            if self._view.has_left(broker.id, now):
+                self._unheard.pop(slot, None)
+                if self.listening.pop(slot, None) is not None:
+                    self._server.remove_listeners(slot + 1)
+                    log.info("a broker has left", broker=broker.id)
+                continue
             if slot in self.listening:
                 continue
             try:

@@ -217,13 +217,11 @@ class Link:
             self._opening.cancel()
 
     def pause_writing(self) -> None:
-        self._pause("client")
         self._pause_upstream("client")
         if self._own is not None:
             self._own.pause_writing()
 
     def resume_writing(self) -> None:
-        self._resume("client")
         self._resume_upstream("client")
         if self._own is not None:
             self._own.resume_writing()

@@ -40,6 +40,8 @@ class View:
             self.brokers = {broker.id: broker for broker in upstream.brokers}
         self.present = frozenset(self.brokers)
         """The brokers of the last answer about the whole cluster."""
+        self._absent: dict[int, float] = {}
+        """Brokers that the last answer lacks, and since when."""
         self.leaders: dict[str, list[int]] = {}
         """Of each topic's partitions, by the last answer."""
         self.topics = {topic.name: topic for topic in topics}
@@ -62,7 +64,7 @@ class View:
                 f"the upstream cluster is {cluster_id!r}, and the data directory has the groups of the cluster "
                 f"{self.cluster.cluster_id!r}; use another --upstream or another --data-dir"
             )
-        self._see_brokers(metadata)
+        self._see_brokers(metadata, now_s)
         cluster = UpstreamValue(
             cluster_id=cluster_id,
             brokers=tuple(self.brokers[broker] for broker in sorted(self.brokers)),
@@ -75,8 +77,13 @@ class View:
             yield UpstreamSeen(cluster=cluster, gone=tuple(gone))
         yield from _in_pieces(changed)
 
-    def _see_brokers(self, metadata: MetadataResponse) -> None:
+    def has_left(self, broker: int, now_s: float) -> bool:
+        """The broker has been away for so long that it needs no listener. It keeps its slot."""
+        return now_s - self._absent.get(broker, now_s) >= self._gone_after_s
+
+    def _see_brokers(self, metadata: MetadataResponse, now_s: float) -> None:
         self.present = frozenset(broker.node_id for broker in metadata.brokers)
+        self._absent = {broker: self._absent.get(broker, now_s) for broker in self.brokers.keys() - self.present}
         for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
             known = self.brokers.get(broker.node_id)
             slot = self._free_slot() if known is None else known.slot

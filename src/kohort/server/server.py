@@ -107,6 +107,8 @@ class Server:
         self._arrivals: Arrivals
         self._connections: Connections
         self._listeners: list[Listener] = []
+        self._added: dict[int, list[Listener]] = {}
+        """By place: those of `add_listeners`."""
         self._entrance: Entrance | None = None
         self._http: HttpPages | None = None
         self._secured: frozenset[str] = frozenset()
@@ -230,6 +232,13 @@ class Server:
         """One more for each of the settings, whose connections have this place: the first at `port`, by default `place`
         ports above that of the settings (port 0 stays 0), the others as far from theirs. Returns where they listen, by
         their names. Raises ListenFailed, ConfigError."""
+        try:
+            return self._add_listeners(place, port)
+        except BaseException:
+            self.remove_listeners(place)
+            raise
+
+    def _add_listeners(self, place: int, port: int | None) -> dict[str, Address]:
         added: dict[str, Address] = {}
         distance = place if port is None else port - listeners_of(self.config)[0].addresses[0].port
         for settings in listeners_of(self.config):
@@ -241,9 +250,16 @@ class Server:
             acceptor = partial(self._acceptor, self.config.broker_id, settings.name, place)
             listener = Listener(sockets, self.config.broker_id, acceptor)
             self._listeners.append(listener)
+            self._added.setdefault(place, []).append(listener)
             listener.up()
             added[settings.name] = sockets.bound
         return added
+
+    def remove_listeners(self, place: int) -> None:
+        """Those that were added. Connections stay."""
+        for listener in self._added.pop(place, ()):
+            self._listeners.remove(listener)
+            listener.close()
 
     def _endpoints(self) -> list[Endpoint]:
         """What clients learn of each broker."""
