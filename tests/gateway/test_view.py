@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
+from kohort.client.security.security import Security
+from kohort.gateway.follower import Follower
 from kohort.gateway.view import AnotherCluster, View
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.metadata import (
@@ -113,3 +117,22 @@ def test_topics_without_ids_have_one_of_their_name() -> None:
     found = seen(view, answered(topic("t", 1, NO_UUID), topic("u", 1, NO_UUID))).topics
     assert len({one.topic_id for one in found} - {NO_UUID}) == 2
     assert seen(view, answered(topic("t", 1, NO_UUID), topic("u", 1, NO_UUID))) == UpstreamSeen()
+
+
+async def test_an_interrupted_round_loses_nothing() -> None:
+    """The broker takes over an event while the time of a round is up."""
+    told: list[UpstreamSeen] = []
+    view = View(None, ())
+
+    async def tell(event: UpstreamSeen) -> None:
+        if len(told) == 1:
+            told.append(UpstreamSeen())
+            raise TimeoutError
+        told.append(event)
+
+    follower = Follower([], Security(), view, SimpleNamespace(shards=(), acl_authorizer=None), tell, lambda: None)  # type: ignore[arg-type]
+    follower._untold.extend(view.see(answered(topic("t", 1_000), topic("u", 1, b"2" * 16)), (), 0))
+    with pytest.raises(TimeoutError):
+        await follower.tell_all()
+    await follower.tell_all()
+    assert [sizes(event) for event in told] == [{}, {}, {"t": 1_000}, {"u": 1}]

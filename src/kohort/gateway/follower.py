@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -63,6 +64,8 @@ class Follower:
         self._refresh_s = refresh_s
         self._connections: dict[tuple[str, int], AsyncConnection] = {}
         self._versions: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
+        self._untold: deque[UpstreamSeen] = deque()
+        """Events that the broker has not taken over yet. To take one over twice changes nothing."""
         self._acls: tuple[Acl, ...] | None = None
         self._soon = asyncio.Event()
         self.failure = "it has not been seen yet"
@@ -131,10 +134,16 @@ class Follower:
             with suppress(KafkaError):  # it may have gone, and Metadata does not know yet
                 await self._to(address)
         apis = told(self._versions.values(), consumer_groups=self._state.serves_consumer_groups)
-        for event in self._view.see(metadata, apis, time.monotonic()):
-            await self._tell(event)
+        self._untold.extend(self._view.see(metadata, apis, time.monotonic()))
+        await self.tell_all()
         await self._read_ends()
         await self._read_acls(connection)
+
+    async def tell_all(self) -> None:
+        """Also what an interrupted round has left."""
+        while self._untold:
+            await self._tell(self._untold[0])
+            self._untold.popleft()
 
     async def _any(self) -> AsyncConnection:
         """A connection to one of the known brokers, or else to a bootstrap server; at the start, the other way round:

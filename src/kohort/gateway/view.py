@@ -56,8 +56,8 @@ class View:
 
     # -- the whole cluster
 
-    def see(self, metadata: MetadataResponse, apis: Sequence[UpstreamApi], now_s: float) -> Iterator[UpstreamSeen]:
-        """An answer about all topics. Raises AnotherCluster."""
+    def see(self, metadata: MetadataResponse, apis: Sequence[UpstreamApi], now_s: float) -> list[UpstreamSeen]:
+        """An answer about all topics. Raises AnotherCluster. The events have to reach the broker, in their order."""
         cluster_id = metadata.cluster_id or ""
         if self.cluster is not None and self.cluster.cluster_id != cluster_id:
             raise AnotherCluster(
@@ -72,10 +72,11 @@ class View:
         )
         changed = [found for topic in metadata.topics if (found := self._changed(topic, trusted=True)) is not None]
         gone = self._gone({topic.name for topic in metadata.topics if topic.name}, now_s)
+        events = list(_in_pieces(changed))
         if cluster != self.cluster or gone:
             self.cluster = cluster
-            yield UpstreamSeen(cluster=cluster, gone=tuple(gone))
-        yield from _in_pieces(changed)
+            events.insert(0, UpstreamSeen(cluster=cluster, gone=tuple(gone)))
+        return events
 
     def has_left(self, broker: int, now_s: float) -> bool:
         """The broker has been away for so long that it needs no listener. It keeps its slot."""
