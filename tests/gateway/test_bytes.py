@@ -119,6 +119,19 @@ def test_the_bytes_of_an_answer_that_is_due_do_not_wait() -> None:
     assert b"".join(answers.feed(Route.UPSTREAM, large[50:])) == large[50:] + answer(2, b"own")
 
 
+def test_only_an_own_answer_keeps_the_upstream_waiting() -> None:
+    """An answer that is collected to be rewritten needs the rest of the upstream's bytes."""
+    answers = Answers(MOST)
+    answers.expect(request(1), Route.UPSTREAM, lambda whole: whole)
+    answers.expect(request(2), Route.OWN)
+    assert answers.feed(Route.UPSTREAM, answer(1, b"x" * 100)[:50]) == []
+    assert answers.due_from is Route.UPSTREAM
+    assert b"".join(answers.feed(Route.UPSTREAM, answer(1, b"x" * 100)[50:])) == answer(1, b"x" * 100)
+    assert answers.due_from is Route.OWN
+    answers.feed(Route.OWN, answer(2))
+    assert answers.due_from is None
+
+
 @pytest.mark.parametrize("frame", [answer(2), b"\0\0\0\1" + b"\0" * 4, answer(1, b"x" * MOST)])
 def test_an_answer_to_another_request_is_refused(frame: bytes) -> None:
     answers = Answers(MOST)

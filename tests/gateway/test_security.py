@@ -12,12 +12,15 @@ from confluent_kafka import Consumer, Producer
 from gateway_server import GatewayServer, wait_for
 from secured import ca_file, tls_settings
 
+from kohort.client.admin.acls import ALLOW, LITERAL, OPERATIONS, PREFIXED, RESOURCES, AclBinding, AclFilter
 from kohort.client.cluster import Cluster
-from kohort.client.errors import AuthenticationFailed, ConnectionFailed
+from kohort.client.errors import AuthenticationFailed, ConnectionFailed, ServerError
 from kohort.client.security.security import Security
 from kohort.client.wire.blocking_connection import Connection
+from kohort.config import AUTHORIZER
 from kohort.gateway.sasl import Login
 from kohort.testing import KohortServer
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 USERS = {"gateway": "g-secret", "alice": "a-secret"}
@@ -84,6 +87,39 @@ def test_groups_take_a_login(gateway: GatewayServer, secured: KohortServer, tmp_
     with Cluster(address, security=right) as cluster:
         assert cluster.list_groups() is not None
         assert cluster.topics()
+
+
+def test_groups_have_the_acls_of_the_upstream(tmp_path: Path, unique: str) -> None:
+    rights = {"authorizer_class_name": AUTHORIZER, "super_users": "User:gateway;User:ANONYMOUS"}
+    own = tls_settings(tmp_path, **rights)
+    with KohortServer(security="SASL_SSL", users=USERS, **rights) as upstream, upstream._cluster() as admin:
+        admin.create_topic(unique)
+        for resource, name, pattern, operation in (
+            ("topic", unique, LITERAL, "read"), ("group", "a-", PREFIXED, "read"),
+        ):  # fmt: skip
+            of = RESOURCES[resource], name, pattern, "User:alice", "*", OPERATIONS[operation], ALLOW
+            admin.create_acls([AclBinding(*of)])
+        address = upstream.bootstrap_servers_of("SECURED")
+        with GatewayServer(address, upstream_security=security_of(upstream, "gateway"), **own) as gateway:
+            gateway.wait_for_upstream()
+            settings = clients(gateway, upstream, tmp_path, "SCRAM-SHA-256")
+            with Cluster(settings.pop("bootstrap.servers"), security=settings) as alice:
+                alice.topics([unique])
+                alice.commit("a-1", {(unique, 0): 3})
+                assert alice.committed("a-1")[unique, 0].offset == 3
+                with pytest.raises(ServerError) as refused:
+                    alice.commit("b-1", {(unique, 0): 3})
+                assert refused.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+                admin.delete_acls(AclFilter(resource=RESOURCES["group"]))
+                wait_for(lambda: not may_read(alice, "a-1"), "the right is gone")
+
+
+def may_read(cluster: Cluster, group: str) -> bool:
+    try:
+        cluster.committed(group)
+    except ServerError as error:
+        return error.code != ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return True
 
 
 SERVER_FINAL = b"v=c2lnbmF0dXJl"

@@ -139,5 +139,18 @@ def test_before_it_has_seen_the_cluster_a_gateway_takes_no_clients() -> None:
     with GatewayServer("127.0.0.1:1", http_listener="127.0.0.1:0") as gateway:
         wait_for(lambda: "127.0.0.1:1" in ask(gateway.http_address, "/readyz")[2], "it says which address")
         assert ask(gateway.http_address, "/readyz")[0] == 503
-        with pytest.raises(Exception, match="closed the connection"):
+        with pytest.raises(Exception, match="closed the connection|reset by peer"):
             connected(gateway)
+
+
+def test_listeners_follow_the_brokers(tmp_path: Path) -> None:
+    with KohortServer(brokers=3) as upstream, GatewayServer(upstream.bootstrap_servers) as gateway:
+        gateway.wait_for_upstream()
+        first = gateway.broker_ports()
+        upstream.stop_broker(1, failover=True)
+        wait_for(lambda: gateway.broker_ports() == first[1:], "the listener of broker 1 closes")
+        with gateway._cluster() as through:
+            assert {node.port for node in through.nodes().values()} == set(first[1:])
+            assert through.describe_groups(["g"])["g"].coordinator == 2
+        upstream.start_broker(1)
+        wait_for(lambda: len(gateway.broker_ports()) == 3, "it listens again")

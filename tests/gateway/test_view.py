@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
+from kohort.client.security.security import Security
+from kohort.gateway.follower import Follower
 from kohort.gateway.view import AnotherCluster, View
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.metadata import (
@@ -91,6 +95,16 @@ def test_brokers_keep_their_slots() -> None:
     assert {broker.id: broker.slot for broker in again.brokers.values()} == {5: 0, 9: 1, 2: 2}
 
 
+def test_a_broker_leaves_after_some_time() -> None:
+    view = View(None, (), gone_after_s=60)
+    seen(view, answered())
+    seen(view, answered(brokers=(2,)), 10)
+    assert (view.has_left(1, 69), view.has_left(1, 70), view.has_left(2, 70)) == (False, True, False)
+    assert view.coordinator == 2
+    seen(view, answered(), 80)
+    assert not view.has_left(1, 200)
+
+
 def test_another_cluster_is_refused() -> None:
     view = View(None, ())
     seen(view, answered())
@@ -103,3 +117,22 @@ def test_topics_without_ids_have_one_of_their_name() -> None:
     found = seen(view, answered(topic("t", 1, NO_UUID), topic("u", 1, NO_UUID))).topics
     assert len({one.topic_id for one in found} - {NO_UUID}) == 2
     assert seen(view, answered(topic("t", 1, NO_UUID), topic("u", 1, NO_UUID))) == UpstreamSeen()
+
+
+async def test_an_interrupted_round_loses_nothing() -> None:
+    """The broker takes over an event while the time of a round is up."""
+    told: list[UpstreamSeen] = []
+    view = View(None, ())
+
+    async def tell(event: UpstreamSeen) -> None:
+        if len(told) == 1:
+            told.append(UpstreamSeen())
+            raise TimeoutError
+        told.append(event)
+
+    follower = Follower([], Security(), view, SimpleNamespace(shards=(), acl_authorizer=None), tell, lambda: None)  # type: ignore[arg-type]
+    follower._untold.extend(view.see(answered(topic("t", 1_000), topic("u", 1, b"2" * 16)), (), 0))
+    with pytest.raises(TimeoutError):
+        await follower.tell_all()
+    await follower.tell_all()
+    assert [sizes(event) for event in told] == [{}, {}, {"t": 1_000}, {"u": 1}]

@@ -6,17 +6,16 @@ A turn does, in this order:
    answers the fetches that the last commit woke. If both wait, they take turns; while requests wait, the latter have
    every second turn only.
 2. It handles the events that arrived, one after the other.
-3. It serves the queue of ready connections: one request of each, round after round. Deadlines that are due take their
-   place at its end, behind all requests that have arrived: a member whose request arrived during a slow sync must not
-   lose its session.
+3. It serves the queue of ready connections: one request of each, round after round. Deadlines that are due come behind
+   all requests that have arrived: a member whose request arrived during a slow sync must not lose its session.
 4. It does a bounded piece of upkeep of the logs.
 
-The requests of a turn have a budget of time and of answer bytes. The requests that are left then wait in the queue for
-the next turn, which begins at once. The edge delivers the turn's releases when its operations are durable.
+The requests of a turn have a budget of time and of answer bytes. Those that are left wait for the next turn, which
+begins at once. The edge delivers the turn's releases when its operations are durable.
 
 A connection's requests are handled one by one. While one is parked (JoinGroup, SyncGroup, a fetch that waits for data),
-the next ones wait in its backlog, so responses leave in the order of the requests (W5). Two kinds of parked requests
-are answered early, when another request arrives: a held heartbeat, and a fetch, unless the other one is a fetch too.
+the next ones wait in its backlog, so responses leave in order (W5). A held heartbeat is answered when another request
+arrives, also at a gateway, and so is a parked fetch, unless the other one is a fetch too.
 """
 
 from __future__ import annotations
@@ -246,7 +245,7 @@ class Broker:
                 self._settle()
             case Passed():
                 if (connection := self._connections.get(event.connection)) is not None:
-                    self._answer_held(connection)
+                    self._answer_held(connection, has_passed=True)
             case StandbysChanged():
                 self._state.nodes_by_listener = NodesByListener((*self._state.nodes, *event.nodes))
             case TaskDone() | ReadDone():
@@ -271,8 +270,9 @@ class Broker:
                 self._ready.put(self.works.read(found))
             self._settle()
 
-    def _answer_held(self, connection: Connection) -> None:
+    def _answer_held(self, connection: Connection, *, has_passed: bool = False) -> None:
         """Answer the connection's held heartbeat, if any: another request has arrived."""
+        connection.has_passed = has_passed
         parked = self._parked.get(connection.parked) if connection.parked is not None else None
         if parked is not None and parked.shard is not None and parked.context.api_key in HEARTBEATS:
             self._state.ask(parked.shard, events.AnswerHeld(parked.context.request_id))

@@ -45,6 +45,7 @@ class Connection:
         "closing",
         "grace",
         "has_member",
+        "has_passed",
         "host",
         "id",
         "is_costly",
@@ -94,6 +95,8 @@ class Connection:
         """Its last request took much of a turn (ready.py)."""
         self.is_held = False
         """The answer to its last heartbeat was held; the next one goes to the handler, which can hold it again."""
+        self.has_passed = False
+        """A request that arrived after its last one was forwarded by a gateway."""
         self.is_queued = False
         """It is in the broker's queue of ready connections."""
         self.is_unread = False
@@ -125,7 +128,7 @@ class Connection:
             header.correlation_id,
             self.client,
             now,
-            bool(self.backlog),
+            bool(self.backlog) or self.has_passed,
             self.principal,
             self.listener,
             size,

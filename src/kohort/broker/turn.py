@@ -14,6 +14,7 @@ import msgspec
 from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.logs.time_search import Located
 from kohort.broker.nodes import Node
+from kohort.broker.security.acls import Acl
 from kohort.coordinator.events import AssignmentMade, PatternsResolved, ServerPaused, Task
 from kohort.storage.protocol import LogKey, Operation, StoredBatch
 from kohort.wire.schemas.metadata_records import UpstreamValue
@@ -107,6 +108,8 @@ class UpstreamSeen(msgspec.Struct, frozen=True, gc=False):
     """Names of topics that are deleted. Their committed offsets are deleted too."""
     ends: tuple[tuple[bytes, int, int], ...] = ()
     """Ends of logs: topic id, partition, the offset that the next record gets."""
+    acls: tuple[Acl, ...] | None = None
+    """All ACLs of the cluster."""
 
 
 class StandbysChanged(msgspec.Struct, frozen=True, gc=False):

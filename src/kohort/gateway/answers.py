@@ -22,10 +22,11 @@ Rewriting = Callable[[bytes], bytes]
 
 
 class Owed:
-    __slots__ = ("correlation_id", "held", "is_done", "rewriting")
+    __slots__ = ("correlation_id", "held", "is_done", "rewriting", "source")
 
-    def __init__(self, correlation_id: int, rewriting: Rewriting | None) -> None:
+    def __init__(self, correlation_id: int, source: Route, rewriting: Rewriting | None) -> None:
         self.correlation_id = correlation_id
+        self.source = source
         self.rewriting = rewriting
         self.held: list[bytes] = []
         self.is_done = False
@@ -55,18 +56,23 @@ class Answers:
         """How many answers the client waits for."""
         return len(self._order)
 
+    @property
+    def due_from(self) -> Route | None:
+        """Whose answer is next; None if no answer is missing."""
+        return self._order[0].source if self._order else None
+
     def waits_for(self, source: Route) -> bool:
         stream = self._streams[source]
         return bool(stream.owed) or stream.under_way is not None
 
     def expect(self, request: Request, source: Route, rewriting: Rewriting | None = None) -> None:
-        owed = Owed(request.correlation_id, rewriting)
+        owed = Owed(request.correlation_id, source, rewriting)
         self._order.append(owed)
         self._streams[source].owed.append(owed)
 
     def made(self, answer: bytes) -> list[bytes]:
         """The gateway's own answer to the last request. Returns what may leave now."""
-        owed = Owed(0, None)
+        owed = Owed(0, Route.WHOLE, None)
         owed.held, owed.is_done = [answer], True
         self._order.append(owed)
         self.held_bytes += len(answer)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from kohort.broker.security.acls import Acl
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import UpstreamSeen
-from kohort.client.errors import KafkaError, Unreachable
+from kohort.client.errors import KafkaError, Unreachable, check
 from kohort.client.security.security import Security
 from kohort.client.wire.async_connection import AsyncConnection
 from kohort.gateway.versions import told
 from kohort.gateway.view import AnotherCluster, View
 from kohort.server import log
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from kohort.wire.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -34,6 +37,8 @@ REFRESH_S = 5.0
 TIMEOUT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LATEST = -1
+ANY = 1
+"""In a filter of ACLs."""
 CLIENT_ID = "kohort-gateway"
 ENDS_AN_EVENT = 5_000
 
@@ -59,6 +64,9 @@ class Follower:
         self._refresh_s = refresh_s
         self._connections: dict[tuple[str, int], AsyncConnection] = {}
         self._versions: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
+        self._untold: deque[UpstreamSeen] = deque()
+        """Events that the broker has not taken over yet. To take one over twice changes nothing."""
+        self._acls: tuple[Acl, ...] | None = None
         self._soon = asyncio.Event()
         self.failure = "it has not been seen yet"
         """Why the last round failed; "" if it succeeded."""
@@ -126,9 +134,16 @@ class Follower:
             with suppress(KafkaError):  # it may have gone, and Metadata does not know yet
                 await self._to(address)
         apis = told(self._versions.values(), consumer_groups=self._state.serves_consumer_groups)
-        for event in self._view.see(metadata, apis, time.monotonic()):
-            await self._tell(event)
+        self._untold.extend(self._view.see(metadata, apis, time.monotonic()))
+        await self.tell_all()
         await self._read_ends()
+        await self._read_acls(connection)
+
+    async def tell_all(self) -> None:
+        """Also what an interrupted round has left."""
+        while self._untold:
+            await self._tell(self._untold[0])
+            self._untold.popleft()
 
     async def _any(self) -> AsyncConnection:
         """A connection to one of the known brokers, or else to a bootstrap server; at the start, the other way round:
@@ -159,6 +174,35 @@ class Follower:
             found = connection.exchange.api_versions
             self._versions[address] = {key: (one.first, one.last) for key, one in found.items()}
         return connection
+
+    # -- ACLs
+
+    async def _read_acls(self, connection: AsyncConnection) -> None:
+        """If the settings name an authorizer: the coordinator decides by the cluster's ACLs. Raises ServerError if the
+        gateway may not read them; then those of the last time stay."""
+        if self._state.acl_authorizer is None:
+            return
+        every = DescribeAclsRequest(
+            resource_type_filter=ANY,
+            resource_name_filter=None,
+            pattern_type_filter=ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=ANY,
+            permission_type=ANY,
+        )
+        answer = await connection.ask(every, DescribeAclsResponse)
+        if answer.error_code != ErrorCode.SECURITY_DISABLED:
+            check(answer.error_code, "cannot read the ACLs of the upstream cluster", answer.error_message)
+        acls = tuple(
+            Acl(of.resource_type, of.resource_name, of.pattern_type, acl.principal, acl.host, acl.operation,
+                acl.permission_type)
+            for of in answer.resources
+            for acl in of.acls
+        )  # fmt: skip
+        if acls != self._acls:
+            await self._tell(UpstreamSeen(acls=acls))
+            self._acls = acls
 
     # -- ends of logs
 

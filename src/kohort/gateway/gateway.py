@@ -27,10 +27,10 @@ from kohort.gateway.view import GONE_AFTER_S, View
 from kohort.server import log
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
+from kohort.server.front import Behind
 from kohort.server.http.health import Check
 from kohort.server.listeners import ListenFailed
 from kohort.server.security.tls_link import Inside
-from kohort.server.server import Server
 from kohort.server.turns import TurnLoop
 from kohort.wire.schemas.metadata import MetadataResponse
 
@@ -64,7 +64,7 @@ class Gateway:
         self._unheard: dict[int, str] = {}
         """Slots that cannot listen, and why."""
         self._following: asyncio.Task[None] | None = None
-        self._server: Server
+        self._server: Behind
         self._turns: TurnLoop
         self._connections: Connections
         self._view: View
@@ -72,7 +72,7 @@ class Gateway:
 
     # -- of the server
 
-    def attach(self, server: Server, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
+    def attach(self, server: Behind, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
         self._server = server
         self._turns = turns
         self._connections = connections
@@ -129,14 +129,21 @@ class Gateway:
         self._follower.hurry()
 
     def _listen(self) -> None:
-        """Each broker of the cluster has its listeners."""
+        """Each broker of the cluster has its listeners, until it has left. Open connections stay."""
+        now = self.clock()
         for broker in self._view.brokers.values():
             slot = broker.slot
+            if self._view.has_left(broker.id, now):
+                self._unheard.pop(slot, None)
+                if self.listening.pop(slot, None) is not None:
+                    self._server.added.remove(slot + 1)
+                    log.info("a broker has left", broker=broker.id)
+                continue
             if slot in self.listening:
                 continue
             try:
                 port = self._ports[slot] if slot < len(self._ports) else None
-                bound = self._server.add_listeners(slot + 1, port)
+                bound = self._server.added.add(slot + 1, port)
             except (ListenFailed, ConfigError) as error:
                 if slot not in self._unheard:
                     log.error("a broker has no listener", broker=broker.id, why=str(error))

@@ -411,7 +411,7 @@ class Link:
         except ProtocolError as error:
             self._close(f"the upstream broker's answer makes no sense: {error}")
             return
-        if self._answers.held_bytes > HELD_BYTES and self._answers.waits_for(Route.OWN):
+        if self._answers.held_bytes > HELD_BYTES and self._answers.due_from is Route.OWN:
             self._pause_upstream("order")
 
     def upstream_lost(self, exc: Exception | None) -> None:
@@ -419,7 +419,7 @@ class Link:
         self._upstream_paused.discard("order")
         self._resume("upstream")
         self._is_bound = self._login is not None
-        if self._answers.waits_for(Route.UPSTREAM):
+        if self._answers.waits_for(Route.UPSTREAM) or self._requests.is_forwarding:
             self._close(f"the upstream broker has closed its connection{f': {exc}' if exc else ''}")
 
     def upstream_full(self, *, is_full: bool) -> None:
@@ -443,7 +443,7 @@ class Link:
 
     def own_answered(self, data: bytes) -> None:
         self._send(self._answers.feed(Route.OWN, data))
-        if self._answers.held_bytes <= HELD_BYTES:
+        if self._answers.held_bytes <= HELD_BYTES or self._answers.due_from is not Route.OWN:
             self._resume_upstream("order")
 
     def _send(self, pieces: list[bytes]) -> None:

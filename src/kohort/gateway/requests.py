@@ -68,6 +68,11 @@ class Requests:
         self._under_way: Request | None = None
         self._collected: list[bytes] = []
 
+    @property
+    def is_forwarding(self) -> bool:
+        """The last bytes were a part of a request to the upstream broker."""
+        return self._left > 0 and self._under_way is not None and self._under_way.route is Route.UPSTREAM
+
     def feed(self, data: bytes) -> list[Piece]:
         """Raises ProtocolError, after which the stream is unreadable."""
         if self._left >= len(data):  # the common case in the middle of a large request

@@ -40,6 +40,8 @@ class View:
             self.brokers = {broker.id: broker for broker in upstream.brokers}
         self.present = frozenset(self.brokers)
         """The brokers of the last answer about the whole cluster."""
+        self._absent: dict[int, float] = {}
+        """Brokers that the last answer lacks, and since when."""
         self.leaders: dict[str, list[int]] = {}
         """Of each topic's partitions, by the last answer."""
         self.topics = {topic.name: topic for topic in topics}
@@ -54,15 +56,15 @@ class View:
 
     # -- the whole cluster
 
-    def see(self, metadata: MetadataResponse, apis: Sequence[UpstreamApi], now_s: float) -> Iterator[UpstreamSeen]:
-        """An answer about all topics. Raises AnotherCluster."""
+    def see(self, metadata: MetadataResponse, apis: Sequence[UpstreamApi], now_s: float) -> list[UpstreamSeen]:
+        """An answer about all topics. Raises AnotherCluster. The events have to reach the broker, in their order."""
         cluster_id = metadata.cluster_id or ""
         if self.cluster is not None and self.cluster.cluster_id != cluster_id:
             raise AnotherCluster(
                 f"the upstream cluster is {cluster_id!r}, and the data directory has the groups of the cluster "
                 f"{self.cluster.cluster_id!r}; use another --upstream or another --data-dir"
             )
-        self._see_brokers(metadata)
+        self._see_brokers(metadata, now_s)
         cluster = UpstreamValue(
             cluster_id=cluster_id,
             brokers=tuple(self.brokers[broker] for broker in sorted(self.brokers)),
@@ -70,13 +72,19 @@ class View:
         )
         changed = [found for topic in metadata.topics if (found := self._changed(topic, trusted=True)) is not None]
         gone = self._gone({topic.name for topic in metadata.topics if topic.name}, now_s)
+        events = list(_in_pieces(changed))
         if cluster != self.cluster or gone:
             self.cluster = cluster
-            yield UpstreamSeen(cluster=cluster, gone=tuple(gone))
-        yield from _in_pieces(changed)
+            events.insert(0, UpstreamSeen(cluster=cluster, gone=tuple(gone)))
+        return events
 
-    def _see_brokers(self, metadata: MetadataResponse) -> None:
+    def has_left(self, broker: int, now_s: float) -> bool:
+        """The broker has been away for so long that it needs no listener. It keeps its slot."""
+        return now_s - self._absent.get(broker, now_s) >= self._gone_after_s
+
+    def _see_brokers(self, metadata: MetadataResponse, now_s: float) -> None:
         self.present = frozenset(broker.node_id for broker in metadata.brokers)
+        self._absent = {broker: self._absent.get(broker, now_s) for broker in self.brokers.keys() - self.present}
         for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
             known = self.brokers.get(broker.node_id)
             slot = self._free_slot() if known is None else known.slot

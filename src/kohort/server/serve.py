@@ -23,8 +23,9 @@ from kohort import compiled
 from kohort.config import KAFKA, Config, ConfigError, is_everybody_anonymous, spelled_out
 from kohort.server import log, open_files
 from kohort.server.collector import Collector
+from kohort.server.front import Front
 from kohort.server.memory import ProcessMemory, keep_freed_memory, resident_memory, return_freed_memory
-from kohort.server.server import Fenced, Front, ListenFailed, Server, StorageError, WrongDirectory
+from kohort.server.server import Fenced, ListenFailed, Server, StorageError, WrongDirectory
 from kohort.server.supervisor import Supervisor, supervisor_of
 
 STOPPED = 0
@@ -78,7 +79,7 @@ async def _serve(config: Config, front: Front | None) -> int:
         return _explain(failure, supervisor)
     if (server.has_tls or supervisor.is_there) and hasattr(signal, "SIGHUP"):  # systemctl reload sends it
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.renew_certificates)
-    _say_ready(server)
+    _say_ready(server, front)
     supervisor.ready(f"Listening on {spelled_out(server.listening.items())}")
     Collector(time.monotonic).begin()
     if config.data_dir and (resident_bytes := resident_memory()) is not None:  # records in memory have no limit
@@ -125,11 +126,11 @@ def _on_thread_errors(server: Server) -> None:
     threading.excepthook = ended
 
 
-def _say_ready(server: Server) -> None:
+def _say_ready(server: Server, front: Front | None) -> None:
     config = server.config
     if config.without_effect:
         log.warning("settings without effect", names=", ".join(config.without_effect))
-    if is_everybody_anonymous(config):
+    if front is None and is_everybody_anonymous(config):
         log.warning(
             "ACLs are on, but no listener authenticates its clients: each is User:ANONYMOUS, who is no super user",
             hint="set a listener with SASL or ssl.client.auth (docs/secure.md), or name User:ANONYMOUS in super.users",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint, Node
@@ -39,6 +39,7 @@ from kohort.server.assignor_plugins import serving
 from kohort.server.clock import Clock, SystemClock
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
+from kohort.server.front import AddedListeners, Front, check_owner
 from kohort.server.listeners import BoundSockets, Listener, ListenFailed, advertised
 from kohort.server.memory import Queues
 from kohort.server.off_loop import OffLoop
@@ -50,8 +51,6 @@ from kohort.storage.protocol import Fenced, Storage, StorageError, WrongDirector
 from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from kohort.broker.state import BrokerState
-    from kohort.server.http.health import Check
     from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
     from kohort.server.security.tls_link import Inside
@@ -61,21 +60,6 @@ FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
 STOP_S = 10.0
 """How long a stop waits for the last turn: a storage on another machine may not answer."""
-
-
-class Front(Protocol):
-    """What stands between the sockets and the connections: the gateway."""
-
-    def attach(self, server: Server, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
-        """The broker is loaded and has had its first turn. Nothing listens yet."""
-
-    def around(self, connection: Connection, place: int) -> Inside:
-        """The protocol of a client's bytes, some of which it hands to `connection`. `place`: see `add_listeners`."""
-
-    def checks(self) -> Sequence[Check]:
-        """Of /readyz."""
-
-    def close(self) -> None: ...
 
 
 class Server:
@@ -107,6 +91,7 @@ class Server:
         self._arrivals: Arrivals
         self._connections: Connections
         self._listeners: list[Listener] = []
+        self.added: AddedListeners
         self._entrance: Entrance | None = None
         self._http: HttpPages | None = None
         self._secured: frozenset[str] = frozenset()
@@ -132,6 +117,7 @@ class Server:
             self._assemble(storage)
             await self._turns.control(None)
             if self._front is not None:
+                self.added = AddedListeners(self.config, self._listeners, self._acceptor)
                 self._front.attach(self, self._broker.state, self._connections, self._turns)
             self._watch_others(storage)
             for listener in self._listeners:
@@ -226,25 +212,6 @@ class Server:
     def _around(self, connection: Connection, place: int) -> Connection | Inside:
         return connection if self._front is None else self._front.around(connection, place)
 
-    def add_listeners(self, place: int, port: int | None = None) -> dict[str, Address]:
-        """One more for each of the settings, whose connections have this place: the first at `port`, by default `place`
-        ports above that of the settings (port 0 stays 0), the others as far from theirs. Returns where they listen, by
-        their names. Raises ListenFailed, ConfigError."""
-        added: dict[str, Address] = {}
-        distance = place if port is None else port - listeners_of(self.config)[0].addresses[0].port
-        for settings in listeners_of(self.config):
-            host, of_settings = settings.addresses[0]
-            chosen = of_settings + distance if of_settings or (port is not None and not added) else 0
-            moved = settings._replace(addresses=(Address(host, chosen),))
-            sockets = BoundSockets(moved, may_be_insecure=self.config.allow_insecure_listeners)
-            sockets.bind()
-            acceptor = partial(self._acceptor, self.config.broker_id, settings.name, place)
-            listener = Listener(sockets, self.config.broker_id, acceptor)
-            self._listeners.append(listener)
-            listener.up()
-            added[settings.name] = sockets.bound
-        return added
-
     def _endpoints(self) -> list[Endpoint]:
         """What clients learn of each broker."""
         racks = [rack.strip() or None for rack in self.config.broker_rack.split(",")]
@@ -280,11 +247,7 @@ class Server:
                 f"the stored data ({self.config.data_dir or 'the database'}) holds a record that makes no sense "
                 f"({error}); restore it from a backup, or start with an empty one"
             ) from error
-        is_gateways = self._broker.state.catalog.upstream is not None
-        has_topics = any(not (t.is_followed or t.is_internal) for t in self._broker.state.catalog.topics.values())
-        if (has_topics and self._front is not None) or (is_gateways and self._front is None):
-            whose = "gateway; kohort gateway" if is_gateways else "server; kohort serve"
-            raise WrongDirectory(f"the data directory {self.config.data_dir} is that of a {whose} takes it")
+        check_owner(self._broker.state.catalog, self.config.data_dir, is_gateway=self._front is not None)
         if (level := self._broker.state.log_level) != self.config.log_level:
             log.set_level(level)
         self._turns = TurnLoop(

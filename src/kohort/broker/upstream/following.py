@@ -10,6 +10,7 @@ offsets are deleted with their topic.
 
 from __future__ import annotations
 
+from kohort.broker.security.acls import Acl
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import upstream_record
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
@@ -36,6 +37,17 @@ def follow(state: BrokerState, seen: UpstreamSeen) -> None:
         partitions = state.topics.partitions.get(topic_id, ())
         if index < len(partitions):
             partitions[index].follow(end_offset)
+    if seen.acls is not None:
+        _follow_acls(state, seen.acls)
+
+
+def _follow_acls(state: BrokerState, acls: tuple[Acl, ...]) -> None:
+    wanted, present = frozenset(acls), state.catalog.acls
+    for acl_id in [acl_id for acl_id, acl in present.by_id.items() if acl not in wanted]:
+        state.delete_acl(acl_id)
+    for acl in acls:
+        if acl not in present:
+            state.create_acl(acl)
 
 
 def advertise(state: BrokerState) -> None:

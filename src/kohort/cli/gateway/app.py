@@ -71,7 +71,7 @@ def gateway(
     Clients change their bootstrap address and nothing else. Records stay in the upstream cluster; groups, offsets and
     everything that kohort groups shows are here. docs/gateway.md has the switch and the way back.
 
-    Missing yet: several gateways for one cluster, ACLs of groups for clients that log in, offsets in transactions.
+    Missing yet: several gateways for one cluster, offsets in transactions.
     """
     if context.invoked_subcommand is not None:
         return
