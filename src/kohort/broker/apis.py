@@ -207,8 +207,8 @@ APIS: dict[int, Api] = {
         _group(
             FindCoordinatorRequest,
             cluster.find_coordinator,
-            "0-5",
-            (DESCRIBE_GROUP, DESCRIBE_TRANSACTION),
+            "0-6",
+            (DESCRIBE_GROUP, DESCRIBE_TRANSACTION, *ON_CLUSTER),
         ),
         _group(JoinGroupRequest, groups.join_group, "0-9", (READ_GROUP,)),
         _group(HeartbeatRequest, groups.heartbeat, "0-4", (READ_GROUP,)),

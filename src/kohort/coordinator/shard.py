@@ -85,11 +85,19 @@ from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequest
 
 
 def partition_for(group_id: str, shards: int) -> int:
-    """The shard of a group, as in Kafka: Java's String.hashCode over UTF-16 units."""
-    value = 0
-    units = group_id.encode("utf-16-be", "surrogatepass")
+    """The shard of a group, as in Kafka."""
+    return shard_of_hash(java_hash(group_id), shards)
+
+
+def java_hash(text: str, value: int = 0) -> int:
+    """Java's String.hashCode over UTF-16 units, unsigned; `value`: that of a text before."""
+    units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value
+
+
+def shard_of_hash(value: int, shards: int) -> int:
     if value >= 0x80000000:
         value = 0 if value == 0x80000000 else 0x100000000 - value
     return value % shards
