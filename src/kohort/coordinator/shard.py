@@ -478,10 +478,9 @@ class Shard:
                 if not states or state.lower() in states:
                     listed.append(_listed(consumers.group_id, "consumer", state, "consumer"))
         if not types or "share" in types:
-            for shares in self.shares.groups.values():
-                state = share_responses.state_name(shares)
-                if not states or state.lower() in states:
-                    listed.append(_listed(shares.group_id, "share", state, "share"))
+            found = [(name, share_responses.state_name(one)) for name, one in self.shares.groups.items()]
+            wanted = [(name, state) for name, state in found if not states or state.lower() in states]
+            listed += [_listed(name, "share", state, "share") for name, state in wanted]
         if types and "classic" not in types:
             return listed
         for group_id in dict.fromkeys([*self.running.groups, *self.hard.offsets, *self.hard.pending.groups]):
