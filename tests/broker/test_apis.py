@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from group_driver import commit_request, consumer_join, join_request, sync_request
 from quota_driver import PRODUCE, quota_change
+from share_requests import share_requests
 from wire_driver import batch, fetch_request, produce_request, with_topic
 
 from kohort.broker import handlers
-from kohort.broker.apis import APIS, OF_CONSUMER_GROUPS, advertised
+from kohort.broker.apis import APIS, OF_CONSUMER_GROUPS, OF_SHARE_GROUPS, advertised
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kohort.wire.schemas.add_partitions_to_txn import (
@@ -199,6 +200,7 @@ def requests(topic: str) -> list[Any]:
         SaslHandshakeRequest(mechanism="PLAIN"),
         SaslAuthenticateRequest(auth_bytes=b"x"),
         *transaction_requests(topic),
+        *share_requests((topic,), (bytes(16),), (0,)).values(),
         DeleteTopicsRequest(topic_names=(topic,), topics=(DeleteTopicState(name=topic),), timeout_ms=1),
     ]
 
@@ -249,7 +251,7 @@ SPOKEN: dict[type, dict[str, Any]] = {
     ],
 )
 def test_every_version_is_answered(api: Any, version: int) -> None:
-    client = with_topic(auto_create_topics_enable=False)
+    client = with_topic(auto_create_topics_enable=False, group_share_enable=True)
     client.ask(commit_request(1, topic="t"), 7)
     for topic in ("absent", "t"):
         request = next(request for request in requests(topic) if type(request) is api.request)
@@ -259,8 +261,9 @@ def test_every_version_is_answered(api: Any, version: int) -> None:
 
 
 def test_advertised_versions() -> None:
-    assert [entry.api_key for entry in advertised(True, False)] == sorted(APIS)
-    assert [entry.api_key for entry in advertised(False, False)] == sorted(set(APIS) - OF_CONSUMER_GROUPS)
+    assert [entry.api_key for entry in advertised(True, True)] == sorted(APIS)
+    assert [entry.api_key for entry in advertised(True, False)] == sorted(set(APIS) - OF_SHARE_GROUPS)
+    assert [entry.api_key for entry in advertised(False, True)] == sorted(set(APIS) - OF_CONSUMER_GROUPS)
     for key, api in APIS.items():
         versions = schema_of(api.request).versions
         assert versions is not None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from group_driver import commit, commit_request, committed, consumer_join, join, join_request, stable
 from quota_driver import PRODUCE, entry
+from share_requests import share_requests
 from wire_driver import Wire, with_topic
 
 from kohort.broker.apis import APIS
@@ -386,6 +387,10 @@ REQUESTS: dict[str, list[Any]] = {
 }
 
 
+SHARES = share_requests(NAMES, [bytes(16)], INDEXES)
+REQUESTS |= {name: [request] for name, request in SHARES.items()}
+
+
 VERSIONS = {"Produce": 9, "Fetch": 11, "OffsetCommit": 9, "OffsetFetch": 9, "TxnOffsetCommit": 5}
 """Versions with topic names; others are asked with their last version."""
 
@@ -393,6 +398,9 @@ ONE_STEP = {
     "OffsetCommit": "a step has COMMIT_STEP partitions, some five milliseconds; fewer could not be repeated",
     "AddPartitionsToTxn": "the partitions of a transaction are one record; MOST_PLACES bounds them",
     "ConsumerGroupHeartbeat": "a member subscribes as a whole, and gets its assignment; MOST_NAMES bounds it",
+    "ShareGroupHeartbeat": "as ConsumerGroupHeartbeat; AT_ONCE bounds the partitions that get a state",
+    "AlterShareGroupOffsets": "the group's next epoch is that of all offsets; MOST_OFFSETS bounds them",
+    "DeleteShareGroupOffsets": "the topics of a group with a state are one record",
 }
 """APIs whose long requests are one step, and why."""
 SMALL = {
@@ -417,7 +425,7 @@ ROWS = [
 
 @pytest.fixture
 def wire() -> Wire:
-    client = with_topic(MANY)
+    client = with_topic(MANY, group_share_enable=True)
     for first in range(0, MANY, 500):
         names = NAMES[first : first + 500]
         topics = tuple(CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names)
@@ -471,6 +479,11 @@ def test_every_api_has_a_row() -> None:
 
 @pytest.mark.parametrize(("name", "asked"), ROWS)
 def test_no_step_is_long(wire: Wire, name: str, asked: Any) -> None:
+    if name in SHARES:
+        topics = wire.broker.state.catalog.topics
+        asked = share_requests(NAMES, [topics["t"].topic_id], INDEXES)[name]
+        member = share_requests(["t"], [], ())["ShareGroupHeartbeat"]
+        assert next(iter(wire.connections.values())).ask(member, 1).error_code == 0
     assert longest_step(wire, name, asked) < OPERATIONS
 
 

@@ -30,7 +30,7 @@ NOT_AT_THE_START = {
 
 DATACLASSES = {
     *HOT,  # compiled, their fields are reached without Python
-    "kohort.config.listening", "kohort.config.settings",  # fields that say what they are
+    "kohort.config.listening", "kohort.config.settings", "kohort.config.sharing",  # fields that say what they are
     "kohort.coordinator.assignors.spec",  # what plug-ins see
     "kohort.broker.logs.validation",  # an exception
     "kohort.storage.sqlite_format",

@@ -207,8 +207,8 @@ APIS: dict[int, Api] = {
         _group(
             FindCoordinatorRequest,
             cluster.find_coordinator,
-            "0-5",
-            (DESCRIBE_GROUP, DESCRIBE_TRANSACTION),
+            "0-6",
+            (DESCRIBE_GROUP, DESCRIBE_TRANSACTION, *ON_CLUSTER),
         ),
         _group(JoinGroupRequest, groups.join_group, "0-9", (READ_GROUP,)),
         _group(HeartbeatRequest, groups.heartbeat, "0-4", (READ_GROUP,)),
@@ -339,8 +339,10 @@ PRODUCE = APIS[0]
 FETCH = APIS[1]
 API_VERSIONS = APIS[18]
 OFFSET_COMMIT = APIS[8]
-CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT = APIS[68], APIS[76]
-SHARE_FETCH = APIS[78]
+BEATS = (APIS[68], APIS[76])
+"""The heartbeats of consumer groups and share groups, with which members join and leave too."""
+FETCHES = (1, 78)
+"""The keys of the APIs that wait for records."""
 CHANGES = frozenset(
     (0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 37, 42, 43, 44, 47, 49, 51, 68, 76, 83, 85, 86, 91, 92)
 )

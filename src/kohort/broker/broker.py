@@ -30,13 +30,11 @@ from kohort.broker.answers import Encoded, encoded
 from kohort.broker.apis import (
     API_VERSIONS,
     APIS,
-    CONSUMER_GROUP_HEARTBEAT,
-    FETCH,
+    BEATS,
+    FETCHES,
     HEARTBEATS,
     OFFSET_COMMIT,
     SECRETS,
-    SHARE_FETCH,
-    SHARE_GROUP_HEARTBEAT,
     advertised,
     outlasts,
 )
@@ -84,9 +82,6 @@ from kohort.coordinator import events
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.spec import Assignor
 from kohort.storage.protocol import Storage
-
-FETCHES = (FETCH.key, SHARE_FETCH.key)
-BEATS = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
 
 
 class Broker:

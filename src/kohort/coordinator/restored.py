@@ -29,6 +29,14 @@ from kohort.coordinator.records import (
     target_epoch_record,
     target_record,
 )
+from kohort.coordinator.share_groups.group import ShareGroup
+from kohort.coordinator.share_groups.records import (
+    share_current_record,
+    share_group_record,
+    share_member_record,
+    share_target_epoch_record,
+    share_target_record,
+)
 from kohort.wire.schemas.group_records import GroupMetadataValue
 
 STEP, NEAR = 100, 1_000
@@ -60,13 +68,16 @@ def restored_records(hard: HardState, event: Restored, now: Millis) -> Iterator[
         consumers = hard.consumers.groups.get(group_id)
         if consumers is not None:
             yield from _emptied(consumers, after)
+        shares = hard.shares.groups.get(group_id)
+        if shares is not None:
+            yield from _emptied_shares(shares, after)
     yield generation_record("", raised(highest, event.by_clock))
 
 
 def restored_entries(hard: HardState, event: Restored) -> Iterator[JournalEntry]:
     """For each group that exists. `hard` is the state before the records."""
     for group_id, number in _numbers(hard).items():
-        if group_id in hard.groups or group_id in hard.consumers.groups:
+        if group_id in hard.groups or group_id in hard.consumers.groups or group_id in hard.shares.groups:
             after = raised(number, event.by_clock)
             cause = f"from a backup; its number was raised from {number} to {after}, and its members must join again"
             yield JournalEntry(group_id, "group restored", cause, generation_id=after)
@@ -79,7 +90,19 @@ def _numbers(hard: HardState) -> dict[str, int]:
         numbers[group_id] = max(numbers.get(group_id, 0), value.generation)
     for group_id, group in hard.consumers.groups.items():
         numbers[group_id] = max(numbers.get(group_id, 0), group.epoch)
+    for group_id, shares in hard.shares.groups.items():
+        numbers[group_id] = max(numbers.get(group_id, 0), shares.epoch)
     return numbers
+
+
+def _emptied_shares(group: ShareGroup, epoch: int) -> Iterator[Record]:
+    """A share group without members at this epoch. What its members had finished by the time of the backup stays so;
+    what they finished later is delivered again."""
+    for member_id in dict.fromkeys([*group.members, *group.targets, *group.current]):
+        for record in (share_current_record, share_target_record, share_member_record):
+            yield record(group.group_id, member_id, None)
+    yield share_group_record(group.group_id, epoch)
+    yield share_target_epoch_record(group.group_id, epoch, group.assigned_ms)
 
 
 def _emptied(group: ConsumerGroup, epoch: int) -> Iterator[Record]:

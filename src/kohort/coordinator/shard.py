@@ -85,11 +85,19 @@ from kohort.wire.schemas.txn_offset_commit import TxnOffsetCommitRequest
 
 
 def partition_for(group_id: str, shards: int) -> int:
-    """The shard of a group, as in Kafka: Java's String.hashCode over UTF-16 units."""
-    value = 0
-    units = group_id.encode("utf-16-be", "surrogatepass")
+    """The shard of a group, as in Kafka."""
+    return shard_of_hash(java_hash(group_id), shards)
+
+
+def java_hash(text: str, value: int = 0) -> int:
+    """Java's String.hashCode over UTF-16 units, unsigned; `value`: that of a text before."""
+    units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value
+
+
+def shard_of_hash(value: int, shards: int) -> int:
     if value >= 0x80000000:
         value = 0 if value == 0x80000000 else 0x100000000 - value
     return value % shards
@@ -470,10 +478,9 @@ class Shard:
                 if not states or state.lower() in states:
                     listed.append(_listed(consumers.group_id, "consumer", state, "consumer"))
         if not types or "share" in types:
-            for shares in self.shares.groups.values():
-                state = share_responses.state_name(shares)
-                if not states or state.lower() in states:
-                    listed.append(_listed(shares.group_id, "share", state, "share"))
+            found = [(name, share_responses.state_name(one)) for name, one in self.shares.groups.items()]
+            wanted = [(name, state) for name, state in found if not states or state.lower() in states]
+            listed += [_listed(name, "share", state, "share") for name, state in wanted]
         if types and "classic" not in types:
             return listed
         for group_id in dict.fromkeys([*self.running.groups, *self.hard.offsets, *self.hard.pending.groups]):

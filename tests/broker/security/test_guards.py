@@ -14,7 +14,7 @@ from kohort.broker.apis import APIS
 from kohort.broker.authorization import NOT_ASKED, Need, Operation, Resource
 from kohort.broker.messages import changed
 from kohort.broker.security.authorizer import Rights
-from kohort.broker.security.guards import groups, offsets, records, topics, transactions
+from kohort.broker.security.guards import groups, offsets, records, shares, topics, transactions
 from kohort.broker.security.guards.rows import NEVER, TopicRows
 from kohort.broker.security.guards.table import GUARDS
 from kohort.wire.errors import ErrorCode
@@ -60,12 +60,12 @@ def test_every_api_has_a_guard() -> None:
 
 def test_guards_of_topics_know_the_versions_that_name_them_by_id() -> None:
     """Where the name on the wire is empty, rules about topics would be compared with it."""
-    modules = (groups, offsets, records, topics, transactions)
+    modules = (groups, offsets, records, shares, topics, transactions)
     rows = {id(found): found for module in modules for found in vars(module).values() if isinstance(found, TopicRows)}
     assert len(rows) >= 7
     for found in rows.values():
-        if found is topics.CREATED:
-            continue  # the answer tells the id of a new topic, besides its name
+        if found in (topics.CREATED, shares.ALTERED, shares.DELETED):
+            continue  # the answer tells the topic's id, besides its name
         answer = getattr(found.answer, "func", found.answer)
         [row, _] = get_args(get_type_hints(answer)[found.answered])
         assert ("topic_id" in row.__struct_fields__) == (found.ids_from < NEVER), row
@@ -101,11 +101,19 @@ def variants(api: Any, version: int, topic_id: bytes) -> list[Any]:
         case "TxnOffsetCommit" if version >= 6:
             [topic] = request.topics
             return [changed(request, topics=(changed(topic, name="", topic_id=topic_id),))]
+        case "ShareFetch":
+            [topic] = request.topics
+            fetched = tuple(changed(one, acknowledgement_batches=()) for one in topic.partitions)
+            return [changed(request, topics=(changed(topic, topic_id=topic_id, partitions=fetched),))]
+        case "ShareAcknowledge":
+            [topic] = request.topics
+            [opens] = [one for one in requests("t") if type(one).__name__ == "ShareFetchRequest"]
+            return [opens, changed(request, topics=(changed(topic, topic_id=topic_id),))]
         case "Fetch" if version >= 13:
             [topic] = request.topics
             return [changed(request, topics=(changed(topic, topic_id=topic_id),))]
         case "FindCoordinator" if version >= 1:
-            return [request, changed(request, key_type=1)]
+            return [request, changed(request, key_type=1), changed(request, key_type=2)]
         case "InitProducerId":
             return [request, changed(request, transactional_id="x")]
         case "DescribeCluster":
@@ -133,6 +141,7 @@ BESIDES: dict[str, set[tuple[Operation, Resource]]] = {
 OF_WHAT_IS_THERE: dict[str, set[tuple[Operation, Resource]]] = {
     "ConsumerGroupDescribe": {(_O.DESCRIBE, _R.TOPIC)},
     "DescribeTransactions": {(_O.DESCRIBE, _R.TOPIC)},
+    "ShareGroupDescribe": {(_O.DESCRIBE, _R.TOPIC)},
     "ListGroups": {(_O.DESCRIBE, _R.GROUP)},
     "ListTransactions": {(_O.DESCRIBE, _R.TRANSACTIONAL_ID)},
 }
@@ -143,7 +152,7 @@ OF_WHAT_IS_THERE: dict[str, set[tuple[Operation, Resource]]] = {
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_every_api_asks_what_it_says_and_refuses(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The questions of an API are those of its row in apis.py, whether they are allowed or denied."""
-    secured = Secured()
+    secured = Secured(group_share_enable=True)
     topic_id = secured.root.create_topic("t")
     client = secured.connect("a")
     recorder = Recorder(monkeypatch)

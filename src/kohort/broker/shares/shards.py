@@ -22,7 +22,7 @@ from kohort.broker.waits.fetch_waits import FetchWaits
 from kohort.config import Config
 from kohort.coordinator.events import Effects, Event, Loaded, RequestId
 from kohort.coordinator.offsets.sizes import Total
-from kohort.coordinator.shard import partition_for
+from kohort.coordinator.shard import java_hash, shard_of_hash
 from kohort.coordinator.shares.events import (
     Delete,
     DeleteShares,
@@ -47,11 +47,17 @@ KEPT_RECORDS = 1_000
 SNAPSHOTS_A_TURN = 200
 
 
+@lru_cache(maxsize=16_384)
+def _hash_of(group: str, topic_id: bytes) -> int:
+    """Java's hash of the beginning of a share-partition's name, which its partitions have in common."""
+    topic = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return java_hash(f"{group}:{topic}:")
+
+
 @lru_cache(maxsize=65_536)
 def _shard_of(key: ShareKey, shards: int) -> int:
     """As in Kafka (SharePartitionKey.asCoordinatorKey)."""
-    topic_id = base64.urlsafe_b64encode(key.topic_id).decode().rstrip("=")
-    return partition_for(f"{key.group}:{topic_id}:{key.partition}", shards)
+    return shard_of_hash(java_hash(str(key.partition), _hash_of(key.group, key.topic_id)), shards)
 
 
 class ShareShards:

@@ -7,8 +7,9 @@ ends it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kohort.coordinator.events import Millis
 from kohort.wire.schemas.share_group_records import (
@@ -29,8 +30,7 @@ Partitions = frozenset[TopicPartition]
 NOTHING: Partitions = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMember:
+class ShareMember(msgspec.Struct, frozen=True):
     """Where a member is on its way to the target."""
 
     epoch: int = 0
@@ -41,19 +41,18 @@ class ShareMember:
 NEW = ShareMember()
 
 
-@dataclass(slots=True)
-class ShareGroup:
+class ShareGroup(msgspec.Struct):
     group_id: str
     epoch: int = 0
     metadata_hash: int = 0
     assignment_epoch: int = 0
     assigned_ms: Millis = 0
-    members: dict[str, ShareGroupMemberMetadataValue] = field(default_factory=dict)
-    targets: dict[str, Partitions] = field(default_factory=dict)
-    current: dict[str, ShareMember] = field(default_factory=dict)
-    initialized: dict[bytes, TopicPartitionsInfo] = field(default_factory=dict)
+    members: dict[str, ShareGroupMemberMetadataValue] = {}
+    targets: dict[str, Partitions] = {}
+    current: dict[str, ShareMember] = {}
+    initialized: dict[bytes, TopicPartitionsInfo] = {}
     """By topic id: the partitions that have a state."""
-    subscribers: dict[str, int] = field(default_factory=dict)
+    subscribers: dict[str, int] = {}
     """How many members are subscribed to a topic. Derived from `members`, as the next one."""
     names_size: int = 0
     """Characters of the names that the members subscribe to."""

@@ -158,10 +158,11 @@ class ShareShard:
                 if isinstance(value, Update):
                     return  # its snapshot is gone, and so is the share-partition
                 state = self.states[key] = ShareState()
-            epoch = state.state_epoch
+            former = state.state_epoch, state.created_ms
+            start = state.start
             state.apply(value)
-            if served is not None and state.state_epoch != epoch:
-                served.restart()
+            if served is not None and ((state.state_epoch, state.created_ms) != former or state.start < start):
+                served.restart()  # it was initialized anew
             elif served is not None:
                 served.started_at(state.start)
         self._total.bytes += self._entries(key, served) - before

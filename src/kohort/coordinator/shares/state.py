@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from kohort.coordinator.shares.cells import Cell, count_terminal, cut, merge
@@ -35,8 +33,7 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     cells: tuple[Cell, ...] = ()
 
 
-@dataclass(slots=True)
-class ShareState:
+class ShareState(msgspec.Struct):
     snapshot_epoch: int = 0
     state_epoch: int = 0
     leader_epoch: int = 0
@@ -44,7 +41,7 @@ class ShareState:
     """SPSO: everything below is finished."""
     complete: int = 0
     """How many offsets from `start` on are finished."""
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[Cell] = []
     updates: int = 0
     """How many updates followed the last snapshot."""
     created_ms: int = 0

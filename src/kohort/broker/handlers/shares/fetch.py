@@ -106,6 +106,8 @@ def _steps(
     """The session, and the acknowledgements."""
     deadline_ms = state.now + max(request.max_wait_ms, 0)
     session = _session(state, request, context)
+    if _size(request) > STEP:
+        yield ROW_BYTES * _size(request)
     if isinstance(session, ErrorCode):
         if session is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return _refused(session)
@@ -133,7 +135,7 @@ def _steps(
     wait = _wait(request, context, size, deadline_ms, sharing)
     if request.share_session_epoch == CLOSES:
         end_of(state, session, CLOSES)
-        return _answer(state, wait, leaders, {})
+        return (yield from _answer(state, wait, leaders, {}))
     return (yield from _evaluated(state, wait, at_once=False))
 
 
@@ -189,7 +191,7 @@ def _evaluated(
         state.reads.remove(wait.context.request_id)
         return _refused(ErrorCode.SHARE_SESSION_NOT_FOUND)
     if request.is_renew_ack or request.max_bytes <= 0 or request.max_records <= 0:
-        return _answer(state, wait, leaders, {})
+        return (yield from _answer(state, wait, leaders, {}))
     looking = look_at(state, wait, leaders)
     for _ in range(TRIES):
         try:
@@ -215,7 +217,7 @@ def _evaluated(
         # Records behind those that nobody is to get are looked for in the next turn.
         return _parked(state, wait, looking.waits_for, woken=looking.pending or looking.skipped)
     _wake_others(looking)
-    return _answer(state, wait, leaders, looking.rows)
+    return (yield from _answer(state, wait, leaders, looking.rows))
 
 
 def _parked(state: BrokerState, wait: FetchWait, shares: Sequence[tuple[LogKey, str]], *, woken: bool) -> FetchWait:
@@ -238,7 +240,7 @@ def _wake_others(looking: Looking) -> None:
 
 def _answer(
     state: BrokerState, wait: FetchWait, leaders: CurrentLeaders, rows: dict[Place, PartitionData]
-) -> ShareFetchResponse:
+) -> Generator[int, None, ShareFetchResponse]:
     sharing: Sharing = wait.share
     for place, acked in sharing.acked.items():
         row = rows.get(place)
@@ -252,9 +254,13 @@ def _answer(
     session = sharing.session
     if sharing.is_full and session is not None:
         sharing.is_full = False
-        for place in session.partitions:
+        if len(session.partitions) > STEP:
+            yield ROW_BYTES * len(session.partitions)
+        for place in list(session.partitions):
             if place not in rows:
                 rows[place] = PartitionData(partition_index=place[1], records=b"")
+    if len(rows) > STEP:
+        yield 0
     topics: dict[bytes, list[PartitionData]] = {}
     for place, row in rows.items():
         topics.setdefault(place[0], []).append(row)

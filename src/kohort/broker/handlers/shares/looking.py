@@ -33,7 +33,7 @@ from kohort.wire.batches import BatchHeader, read_header
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.share_fetch import AcquiredRecords, PartitionData, ShareFetchRequest
 
-STEP = 50
+STEP = 25
 """Partitions of a session that one step visits."""
 LEAST_READ_BYTES = 65_536
 """A read asks for the bytes of so many records as may be locked, about, and for no less than this."""

@@ -21,7 +21,7 @@ from kohort.wire.schemas.share_fetch import AcknowledgementBatch, LeaderIdAndEpo
 
 RENEW_VERSION = 2
 """The first version whose requests may renew locks."""
-STEP = 100
+STEP = 50
 """Partitions that are handled in one step."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from kohort.broker.request import ROW_BYTES, ROWS, RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.shares.cells import in_order
 from kohort.coordinator.shares.events import Delete, Initialize, ShareKey, Write
@@ -21,6 +21,8 @@ from kohort.wire.schemas import read_share_group_state as reading
 from kohort.wire.schemas import read_share_group_state_summary as summing
 from kohort.wire.schemas import write_share_group_state as writing
 
+STEP = 25
+"""Partitions of one step."""
 Row = Callable[[ShareKey, Any], Any]
 
 
@@ -38,8 +40,8 @@ def _rows(
                 if error
                 else row(key, asked)
             )
-            if len(rows) % ROWS == 0:
-                yield ROWS * ROW_BYTES
+            if len(rows) % STEP == 0:
+                yield STEP * ROW_BYTES
         topics.append(topic_row(topic_id=topic.topic_id, partitions=tuple(rows)))
         yield ROW_BYTES
     return tuple(topics)

@@ -40,7 +40,7 @@ from kohort.wire.schemas.sync_group import SyncGroupResponse
 
 _O, _R = Operation, Resource
 DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
-OF_GROUP, OF_TRANSACTION = 0, 1
+OF_GROUP, OF_TRANSACTION, OF_SHARES = 0, 1, 2
 """FindCoordinator's key types."""
 MANY_KEYS = 4
 """The first version of FindCoordinator that names several keys."""
@@ -202,6 +202,15 @@ def find_coordinator(ask: Ask, request: FindCoordinatorRequest) -> Verdict | Gen
         OF_GROUP: (GROUP, DENIED),
         OF_TRANSACTION: (_R.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     }
+    if request.key_type == OF_SHARES and ask.state.shares.is_served:
+        if ask.may_cluster(_O.CLUSTER_ACTION):
+            return None
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        keys = request.coordinator_keys if ask.version >= MANY_KEYS else ()
+        none = [
+            Coordinator(key=key, node_id=-1, port=-1, error_code=error, error_message=error.message) for key in keys
+        ]
+        return Refused(FindCoordinatorResponse(error_code=error, node_id=-1, port=-1, coordinators=tuple(none)))
     if request.key_type not in of_type:
         return None  # there are no such coordinators
     resource, error = of_type[request.key_type]
