@@ -36,18 +36,30 @@ def main() -> int:
     parser.add_argument(
         "--nodes", type=int, default=0, help="so many nodes on a PostgreSQL of its own, instead of a data directory"
     )
+    parser.add_argument("--blips", action="store_true", help="the database's answers are lost all the time")
     options = parser.parse_args()
+    nodes: list[CrashNodes] = []
     directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
     given: dict[str, Any] = {} if options.rate is None else {"rate": options.rate}
     given["say"] = lambda line: print(line, flush=True)
     with ExitStack() as stack:
         if options.nodes:
-            given["server"] = on_postgres(stack.enter_context(postgres()), options.nodes)
-        return run_in(directory, options, given)
+            server = stack.enter_context(postgres())
+            given["server"] = on_postgres(server, options.nodes, nodes, blips=options.blips)
+        code = run_in(directory, options, given)
+    for each in nodes:
+        print(f"faults: {dict(each.faults)}")
+    return code
 
 
-def on_postgres(server: PostgresServer, count: int) -> Callable[[Path, dict[str, str]], CrashServer]:
-    return lambda directory, settings: CrashNodes(server.url(), count, directory / "server.log", settings)
+def on_postgres(
+    server: PostgresServer, count: int, nodes: list[CrashNodes], *, blips: bool
+) -> Callable[[Path, dict[str, str]], CrashServer]:
+    def made(directory: Path, settings: dict[str, str]) -> CrashServer:
+        nodes.append(CrashNodes(server, count, directory / "server.log", settings, blips=blips))
+        return nodes[-1]
+
+    return made
 
 
 def run_in(directory: Path, options: argparse.Namespace, given: dict[str, Any]) -> int:

@@ -1,32 +1,54 @@
 """`kohort serve` as nodes on one PostgreSQL, in place of a `CrashServer`: one node, or one that serves and stand-bys.
 
 A kill hits the node that serves, or, if none does, the one that was started last. It is started again as a stand-by,
-while another one takes over."""
+while another one takes over. With several nodes a kill may be another fault, after which a node must be deposed and end
+by itself: its process stands still, or it is cut off from the database, with or without a closed connection.
+
+With `blips` the connections to the database are closed all the time, each time after some answers of the database were
+lost: many commits have an unknown outcome."""
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from crash_proxy import Proxy
 from crash_server import PROGRAM, READY_S, CrashServer, free_port
+from postgres_server import USER, PostgresServer
 
-LEASES = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
+LEASES = {"broker.session.timeout.ms": "2500", "broker.heartbeat.interval.ms": "400"}
 """Shorter than the sessions of the members, so that members keep what they have over a takeover."""
 
+DATABASE = "crash"
+DEPOSED = 75
+"""The exit code."""
 KNOWN_S = 3.0
 """A renewal, and the metadata that clients get every two seconds."""
 
 
 class CrashNodes(CrashServer):
-    def __init__(self, url: str, count: int, log: Path, settings: dict[str, str]) -> None:
+    def __init__(
+        self, postgres: PostgresServer, count: int, log: Path, settings: dict[str, str], *, blips: bool = False
+    ) -> None:
         super().__init__(Path(), log, settings | LEASES)
-        self._url = url
+        self._url = postgres.create(DATABASE)
+        self._proxies = [Proxy(postgres.folder) for _ in range(count)]
+        self._chance = random.Random()
+        self.faults: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self._ends = threading.Event()
+        self._blips = threading.Thread(target=self._blip, daemon=True)
+        if blips:
+            self._blips.start()
         self._ports = [free_port() for _ in range(count)]
         self._nodes: list[subprocess.Popen[str] | None] = [None] * count
         self._serving: int | None = None
@@ -50,7 +72,8 @@ class CrashNodes(CrashServer):
         flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         with self._log.open("a") as errors:
             node = subprocess.Popen(
-                [sys.executable, "-c", before + PROGRAM, "serve", "--storage", self._url]
+                [sys.executable, "-c", before + PROGRAM, "serve"]
+                + ["--storage", f"postgresql://{USER}@127.0.0.1:{self._proxies[number].port}/{DATABASE}"]
                 + ["--listeners", f"127.0.0.1:{self._ports[number]}", *flags],
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -87,11 +110,52 @@ class CrashNodes(CrashServer):
         number = self._started if self._serving is None else self._serving
         node = self._nodes[number]
         assert node is not None
+        fault = "kill"
+        if self._serving is not None and len(self._nodes) > 1:
+            fault = self._chance.choice(("kill", "kill", "stop", "cut", "hang"))
         self.ready_at, self._serving = 0.0, None
-        node.send_signal(signal.SIGKILL)
-        node.wait()
         self._stands_by.pop(number, None)
         self.kills += 1
+        self.faults[fault] += 1
+        match fault:
+            case "kill":
+                node.send_signal(signal.SIGKILL)
+                node.wait()
+            case "stop":
+                node.send_signal(signal.SIGSTOP)
+                self._depose(number, node, lambda: node.send_signal(signal.SIGCONT))
+            case "cut":
+                self._proxies[number].cut()
+                self._depose(number, node, self._proxies[number].heal)
+            case "hang":
+                self._proxies[number].hang()
+                self._depose(number, node, self._proxies[number].heal)
+
+    def _depose(self, number: int, node: subprocess.Popen[str], heal: Callable[[], None]) -> None:
+        """When another node serves, the fault ends, and the node must end too."""
+
+        def watch() -> None:
+            while not self.is_ready and not self._ends.wait(0.01):
+                pass
+            self._ends.wait(self._chance.uniform(0, 1))
+            heal()
+            try:
+                code = node.wait(READY_S)
+            except subprocess.TimeoutExpired:
+                code = 0
+            if code != DEPOSED and not self._ends.is_set():
+                self.violations.append(f"node {number + 1} was deposed and ended with {code}")
+            if not self._ends.is_set():
+                self.spawn()
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def _blip(self) -> None:
+        while not self._ends.wait(self._chance.uniform(0.5, 4)):
+            serving = self._serving
+            if serving is not None:
+                self._proxies[serving].blip(self._chance.uniform(0, 0.1))
+                self.faults["blip"] += 1
 
     def _wait_until_known(self) -> None:
         """A client that never asks its bootstrap servers again must have learned of the node that takes over."""
@@ -103,10 +167,15 @@ class CrashNodes(CrashServer):
             time.sleep(0.05)
 
     def stop(self) -> None:
+        self._ends.set()
         for node in self._nodes:
             if node is not None and node.poll() is None:
                 node.kill()
                 node.wait()
+        for proxy in self._proxies:
+            proxy.close()
+        if self.violations:
+            raise AssertionError("; ".join(self.violations))
 
     def logs(self) -> tuple[int, int]:
         with psycopg.connect(self._url) as connection:
