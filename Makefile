@@ -6,6 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 CRASH_CYCLES ?= 200
 BACKUPS ?= 20
+CLUSTER_CYCLES ?= 50
 FUZZ_SECONDS ?= 60
 FUZZ_KINDS ?= codec,framing,batches,broker,guest,tcp
 SEQUENCES ?= 2000
@@ -26,7 +27,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -76,6 +77,10 @@ test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 wit
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
 	$(BIN)/python tests/crash --transactions --cycles $(CRASH_CYCLES)
 	$(BIN)/python tests/crash --backups $(BACKUPS)
+
+test-cluster: $(VENV)/.dev ## two nodes on a PostgreSQL: killed, stopped, cut off from the database, whose answers are lost (CLUSTER_CYCLES=50 of commits, and of transactions); 15 minutes
+	$(BIN)/python tests/crash --nodes 2 --blips --cycles $(CLUSTER_CYCLES)
+	$(BIN)/python tests/crash --nodes 2 --blips --transactions --cycles $(CLUSTER_CYCLES)
 
 test-hostile: $(VENV)/.dev ## members beside hostile clients, each and in random mixes (CLIENTS=… MIXES=100 SEED= LENIENT=yes SHORT=yes); some 15 minutes
 	$(BIN)/python tests/hostile $(if $(SHORT),--short) $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(MIXES),--mixes $(MIXES)) $(if $(SEED),--seed $(SEED)) $(if $(LENIENT),--lenient)

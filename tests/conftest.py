@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
-from postgres_server import USER, PostgresServer, postgres, programs
+from postgres_server import PostgresServer, postgres
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -184,8 +183,4 @@ _databases = count(1)
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
     """An empty database of the test's own."""
-    name = f"test{next(_databases)}"
-    subprocess.run(
-        [programs() / "createdb", "-h", postgres_server.folder, "-U", USER, "-T", "template0", name], check=True
-    )
-    return postgres_server.url(name)
+    return postgres_server.create(f"test{next(_databases)}")

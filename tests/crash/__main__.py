@@ -1,6 +1,6 @@
 """`python tests/crash [--transactions] [--cycles 200] [--seed N]`: kill -9 under load, as `crash_run.py` says, or with
 --transactions as `crash_transactions.py` says. About 3 s a cycle. `--backups N`: backups under load, as
-`crash_backups.py` says."""
+`crash_backups.py` says. `--nodes N`: on a PostgreSQL instead of a data directory; with 2, each kill is a takeover."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "storage"))
+
 from crash_backups import BackupRun
+from crash_nodes import CrashNodes
 from crash_run import Run, Violation
+from crash_server import CrashServer
 from crash_transactions import TransactionRun
+from postgres_server import PostgresServer, postgres
 
 
 def main() -> int:
@@ -26,11 +33,37 @@ def main() -> int:
     parser.add_argument(
         "--rate", type=float, help="commits a second that the workers attempt in all (8,000; 20,000), or records"
     )
+    parser.add_argument(
+        "--nodes", type=int, default=0, help="so many nodes on a PostgreSQL of its own, instead of a data directory"
+    )
+    parser.add_argument("--blips", action="store_true", help="the database's answers are lost all the time")
     options = parser.parse_args()
+    nodes: list[CrashNodes] = []
     directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
-    of_workload = TransactionRun if options.transactions else Run
     given: dict[str, Any] = {} if options.rate is None else {"rate": options.rate}
     given["say"] = lambda line: print(line, flush=True)
+    with ExitStack() as stack:
+        if options.nodes:
+            server = stack.enter_context(postgres())
+            given["server"] = on_postgres(server, options.nodes, nodes, blips=options.blips)
+        code = run_in(directory, options, given)
+    for each in nodes:
+        print(f"faults: {dict(each.faults)}")
+    return code
+
+
+def on_postgres(
+    server: PostgresServer, count: int, nodes: list[CrashNodes], *, blips: bool
+) -> Callable[[Path, dict[str, str]], CrashServer]:
+    def made(directory: Path, settings: dict[str, str]) -> CrashServer:
+        nodes.append(CrashNodes(server, count, directory / "server.log", settings, blips=blips))
+        return nodes[-1]
+
+    return made
+
+
+def run_in(directory: Path, options: argparse.Namespace, given: dict[str, Any]) -> int:
+    of_workload = TransactionRun if options.transactions else Run
     run: BackupRun | Run | TransactionRun
     if options.backups:
         run = BackupRun(directory, options.backups, **given)

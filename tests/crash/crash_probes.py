@@ -15,6 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kohort.client.errors import KafkaError
@@ -45,6 +46,15 @@ class Identity:
 
 
 def connect(address: str) -> Connection:
+    """Raises KafkaError. Of several nodes, one serves."""
+    *others, last = address.split(",")
+    for each in others:
+        with suppress(KafkaError):
+            return _connection(each)
+    return _connection(last)
+
+
+def _connection(address: str) -> Connection:
     host, _, port = address.rpartition(":")
     return Connection(host, int(port), client_id="probe", connect_timeout_ms=5_000, request_timeout_ms=10_000)
 

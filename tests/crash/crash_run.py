@@ -20,18 +20,16 @@ sessions, so every member has to join again.
 from __future__ import annotations
 
 import random
-import sqlite3
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crash_clients import PARTITIONS, GroupView, Workers, acks_of, wait_until
 from crash_probes import FENCED_OFFSET, Churn, Identity, Zombies
-from crash_server import CrashServer
+from crash_server import CrashServer, of_directory
 
 from kohort.client.admin.groups import GroupDescription
 from kohort.client.cluster import Cluster
@@ -110,13 +108,14 @@ class Run:
         rate: float = 8_000,
         workers: int = 3,
         say: Callable[[str], None] = print,
+        server: Callable[[Path, dict[str, str]], CrashServer] = of_directory,
     ) -> None:
         self.cycles = cycles
         self.seed = seed
         self.figures = Figures()
         self._say = say
         self._directory = directory
-        self._server = CrashServer(directory / "data", directory / "server.log", SETTINGS)
+        self._server = server(directory, SETTINGS)
         self._options = {
             "bootstrap": self._server.address,
             "topic": TOPIC,
@@ -405,9 +404,7 @@ class Run:
         self._workers.tell("resume")
 
     def _measure_logs(self) -> None:
-        with closing(sqlite3.connect(f"file:{self._server.data_dir / 'kohort.db'}?mode=ro", uri=True)) as db:
-            row = db.execute("SELECT sum(end_offset), sum(size) FROM logs").fetchone()
-        self.figures.log_records, self.figures.log_bytes = row
+        self.figures.log_records, self.figures.log_bytes = self._server.logs()
 
     # -- the result
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 PROGRAM = "from kohort.cli.main import main; main()"
@@ -95,10 +96,20 @@ class CrashServer:
         self.ready_at = 0.0
         return code
 
+    def logs(self) -> tuple[int, int]:
+        """Of all logs: how many records were ever written, and the bytes that are left of them."""
+        with closing(sqlite3.connect(f"file:{self.data_dir / 'kohort.db'}?mode=ro", uri=True)) as db:
+            records, size = db.execute("SELECT sum(end_offset), sum(size) FROM logs").fetchone()
+        return records, size
+
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+
+def of_directory(directory: Path, settings: dict[str, str]) -> CrashServer:
+    return CrashServer(directory / "data", directory / "server.log", settings)
 
 
 def free_port() -> int:

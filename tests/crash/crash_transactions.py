@@ -39,7 +39,7 @@ from crash_copiers import INPUT, PARTITIONS, CommittedReader, CopyWorkers, Feede
 from crash_copies import ABORTED, Copies
 from crash_copy_worker import FENCED_CODE, STUCK_CODE
 from crash_run import Violation
-from crash_server import CrashServer
+from crash_server import CrashServer, of_directory
 
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
@@ -103,6 +103,7 @@ class TransactionRun:
         rate: float = 400,
         workers: int = 2,
         say: Callable[[str], None] = print,
+        server: Callable[[Path, dict[str, str]], CrashServer] = of_directory,
     ) -> None:
         """`rate`: input records a second; `workers`: of each group."""
         self.figures = Figures()
@@ -110,7 +111,7 @@ class TransactionRun:
         self._seed = seed
         self._say = say
         self._directory = directory
-        self._server = CrashServer(directory / "data", directory / "server.log", SETTINGS)
+        self._server = server(directory, SETTINGS)
         self._copies = {group: Copies(group) for group in GROUPS}
         self._workers: CopyWorkers
         self._count = workers

@@ -11,9 +11,11 @@ import pytest
 from crash_backups import COMMITTERS, IN_EXCHANGE, PARTITIONS, BackupRun
 from crash_copies import ABORTED, Copies
 from crash_ledger import Place, place_from
+from crash_nodes import CrashNodes
 from crash_run import GROUPS, Run
 from crash_transactions import GROUPS as COPYING
 from crash_transactions import TransactionRun
+from postgres_server import PostgresServer
 
 
 @pytest.mark.alone
@@ -45,6 +47,26 @@ def test_six_cycles_of_kill_9_under_transactions() -> None:
     assert figures.inputs > 500
     assert figures.copies == len(COPYING) * figures.inputs
     assert figures.workers["committed"] > 50
+    shutil.rmtree(directory)
+
+
+@pytest.mark.alone
+@pytest.mark.client
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("workload", [Run, TransactionRun])
+def test_cycles_of_takeovers(workload: type[Run | TransactionRun], postgres_server: PostgresServer) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
+    nodes: list[CrashNodes] = []
+
+    def made(directory: Path, settings: dict[str, str]) -> CrashNodes:
+        nodes.append(CrashNodes(postgres_server, 2, directory / "server.log", settings, blips=True))
+        return nodes[-1]
+
+    run = workload(directory, cycles=5, seed=secrets.randbelow(10**6), rate=400, server=made)
+    figures = run.run()
+    print(run.told(), nodes[0].faults)
+    assert figures.kills >= 5
+    assert nodes[0].faults["blip"] > 2
     shutil.rmtree(directory)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,20 +14,23 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from process import Serve
+from http_client import ask
+from process import COMMAND, Serve
 
 from kohort.client.cluster import Cluster
 
 LEASE_MS = 3_000
+NODES = [*COMMAND[:-1], "cluster", "nodes", "--storage"]
 READY, STAND_BY = "kohort is ready", "waiting as a stand-by"
+PAGES = "/livez", "/readyz"
 Start = Callable[..., Serve]
 
 
 @pytest.fixture
 def addresses() -> list[str]:
-    """Of the nodes 1 and 2."""
+    """Of the nodes 1 and 2, and of the pages of node 2."""
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
         return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
@@ -33,7 +38,7 @@ def addresses() -> list[str]:
 def start(postgres_url: str, addresses: list[str]) -> Iterator[Start]:
     with ExitStack() as nodes:
 
-        def start(number: int, until: str = READY) -> Serve:
+        def start(number: int, until: str = READY, *more: str) -> Serve:
             settings = {
                 "broker.id": number,
                 "broker.session.timeout.ms": LEASE_MS,
@@ -42,7 +47,7 @@ def start(postgres_url: str, addresses: list[str]) -> Iterator[Start]:
             }
             flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
             listeners = ("--listeners", addresses[number - 1])
-            return nodes.enter_context(Serve(*listeners, "--storage", postgres_url, *flags, until=until))
+            return nodes.enter_context(Serve(*listeners, "--storage", postgres_url, *flags, *more, until=until))
 
         yield start
 
@@ -125,10 +130,11 @@ def listed(address: str) -> set[int]:
         return set(cluster.nodes())
 
 
-def test_clients_go_on_after_a_kill(start: Start, addresses: list[str]) -> None:
+def test_clients_go_on_after_a_kill(start: Start, addresses: list[str], postgres_url: str) -> None:
     first = start(1)
-    second = start(2, STAND_BY)
-    servers = ",".join(addresses)
+    second = start(2, STAND_BY, "--set", f"http.listener={addresses[2]}")
+    servers = ",".join(addresses[:2])
+    assert [ask(addresses[2], page)[0] for page in PAGES] == [200, 503]
     with Cluster(addresses[0]) as cluster:
         cluster.create_topic("orders", 1)
     wait_for(lambda: listed(addresses[0]) == {1, 2})
@@ -141,6 +147,7 @@ def test_clients_go_on_after_a_kill(start: Start, addresses: list[str]) -> None:
         assert time.monotonic() - began < 12
         wait_for(lambda: len(writing.read) > read + 20)
     assert any("taking over" in line for line in second.lines)
+    assert [ask(addresses[2], page)[0] for page in PAGES] == [200, 200]
     wait_for(lambda: listed(addresses[1]) == {2})
     with Cluster(addresses[1]) as cluster:
         found = records(cluster)
@@ -150,6 +157,11 @@ def test_clients_go_on_after_a_kill(start: Start, addresses: list[str]) -> None:
         assert found[committed - 1] >= max(writing.read)
     start(1, STAND_BY)
     wait_for(lambda: listed(addresses[1]) == {1, 2})
+    told = json.loads(subprocess.run([*NODES, postgres_url, "-o", "json"], check=True, capture_output=True).stdout)
+    assert [(node["id"], node["slots"], node["lease_s"] > 0) for node in told["nodes"]] == [
+        (1, 0, True),
+        (2, 128, True),
+    ]
     second.process.send_signal(signal.SIGTERM)
     assert second.ended() == 0
     wait_for(lambda: _is_up(addresses[0]), LEASE_MS / 1000)

@@ -1,12 +1,15 @@
-"""`kohort cluster describe`: the brokers, and how many topics, partitions and groups there are."""
+"""`kohort cluster describe`: the brokers, and how many topics, partitions and groups there are; `kohort cluster nodes`:
+the nodes on a database, and which one owns the data."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, connected
+import typer
+
+from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, UNREACHABLE, ClusterOptions, connected, fail
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
@@ -36,6 +39,50 @@ def describe(output: Output = Format.TABLE, where: ClusterOptions = DEFAULT_CLUS
         columns, [(node.node_id, node.address, node.rack, _led(topics, node.node_id)) for node in nodes.values()]
     )
     show(map(Line, lines_of(document)))
+
+
+@app.command("nodes")
+def nodes(
+    storage: Annotated[
+        str, typer.Option(envvar="KOHORT_STORAGE", metavar="postgresql://...", help="The database of the nodes.")
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """List the nodes on a database, also while none serves: leases, and who owns the data (experimental)."""
+    from kohort.server.nodes import StorageError, Unavailable, nodes_of
+
+    try:
+        found = nodes_of(storage)
+    except StorageError as error:
+        fail(str(error), UNREACHABLE if isinstance(error, Unavailable) else FAILED)
+    documents = [
+        {
+            "id": node.id,
+            "host": node.host,
+            "port": node.port,
+            "rack": node.rack,
+            "lease_s": round(max(node.lease_s, 0.0), 1),
+            "slots": node.slots,
+            "incarnation": node.incarnation,
+            "turn": node.turn,
+        }
+        for node in found
+    ]
+    if output != Format.TABLE:
+        print_document({"nodes": documents}, output)
+        return
+    columns = [number("ID"), name("ADDRESS"), name("RACK"), number("LEASE"), number("SLOTS"), number("TURN")]
+    print_table(
+        columns,
+        [
+            (node.id, f"{node.host}:{node.port}", node.rack, _lease(node.lease_s), node.slots, node.turn)
+            for node in found
+        ],
+    )
+
+
+def _lease(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds > 0 else "none"
 
 
 def _led(topics: Iterable[Topic], node_id: int) -> int:

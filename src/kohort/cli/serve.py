@@ -38,7 +38,8 @@ class ServeCommand(TyperCommand):
     epilog="Any setting, by Kafka's property name, comes from --config, from the environment "
     "(KOHORT_NUM_PARTITIONS=6), from --set, or from the flag; the later one wins. "
     "Exit codes: 0 stopped by a signal, 2 wrong usage or setting, 69 cannot listen on an address, "
-    "70 a bug, 71 no memory or threads, 74 the data directory, its disk or the database failed.",
+    "70 a bug, 71 no memory or threads, 74 the data directory, its disk or the database failed, "
+    "75 another node has taken over, or the database cannot be reached: start again.",
 )
 def serve(
     data_dir: Annotated[

@@ -25,7 +25,7 @@ from kohort.server import log, open_files
 from kohort.server.collector import Collector
 from kohort.server.front import Front
 from kohort.server.memory import ProcessMemory, keep_freed_memory, resident_memory, return_freed_memory
-from kohort.server.server import Fenced, ListenFailed, Server, StorageError, WrongDirectory
+from kohort.server.server import Fenced, ListenFailed, Server, StorageError, Unavailable, WrongDirectory
 from kohort.server.supervisor import Supervisor, supervisor_of
 
 STOPPED = 0
@@ -34,11 +34,13 @@ CANNOT_LISTEN = 69
 BUG = 70
 OUT_OF_RESOURCES = 71
 STORAGE_FAILED = 74
-TAKEN_OVER = 75
+TRY_AGAIN = 75
 
 SWITCH_S = 0.001
 """The event loop takes the interpreter's lock back several times in a turn. With Python's default, it waits 5 ms for
 another thread each time."""
+STAND_BY_S = 10.0
+"""The supervisor learns after this time that a node is up, although it waits for the data."""
 _NO_THREAD = "can't start new thread"
 """Python's text of the RuntimeError."""
 
@@ -63,12 +65,19 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(config: Config, front: Front | None) -> int:
     supervisor = supervisor_of(os.environ)
-    server = Server(config, observers=supervisor.observers, replaying=supervisor.replaying, front=front)
+    # A turn that waits for a database is not helped by a restart, so the watchdog does not watch it.
+    observers = () if config.storage else supervisor.observers
+    server = Server(config, observers=observers, replaying=supervisor.replaying, front=front)
     signalled = _on_signals()
     _on_thread_errors(server)
     starting = asyncio.ensure_future(server.start())
-    await asyncio.wait((signalled, starting), return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():  # a stand-by
+    timeout = STAND_BY_S if config.storage else None
+    await asyncio.wait((signalled, starting), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    is_stand_by = not starting.done() and not signalled.done()
+    if is_stand_by:
+        supervisor.ready("A stand-by: waiting for the data")
+        await asyncio.wait((signalled, starting), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
         log.info("stopping", signal=signalled.result())
         server.kill()
         await asyncio.wait((starting,))
@@ -80,9 +89,13 @@ async def _serve(config: Config, front: Front | None) -> int:
     if (server.has_tls or supervisor.is_there) and hasattr(signal, "SIGHUP"):  # systemctl reload sends it
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.renew_certificates)
     _say_ready(server, front)
-    supervisor.ready(f"Listening on {spelled_out(server.listening.items())}")
+    status = f"Listening on {spelled_out(server.listening.items())}"
+    if is_stand_by:
+        supervisor.tell(f"STATUS={status}")
+    else:
+        supervisor.ready(status)
     Collector(time.monotonic).begin()
-    if config.data_dir and (resident_bytes := resident_memory()) is not None:  # records in memory have no limit
+    if (config.data_dir or config.storage) and (resident_bytes := resident_memory()) is not None:
         memory = ProcessMemory(
             config.memory_max_bytes, server.queues, resident_bytes, return_freed_memory, time.monotonic
         )
@@ -168,8 +181,8 @@ def _explain(error: Exception, supervisor: Supervisor | None = None) -> int:
     match error:
         case ConfigError() | WrongDirectory():
             code = BAD_SETTING
-        case Fenced():
-            code = TAKEN_OVER
+        case Fenced() | Unavailable():
+            code = TRY_AGAIN
         case StorageError():
             code = STORAGE_FAILED
         case ListenFailed():

@@ -47,7 +47,7 @@ from kohort.server.reading import Reading
 from kohort.server.slow_requests import SlowRequests
 from kohort.server.turns import TurnLoop
 from kohort.storage.memory import MemoryStorage
-from kohort.storage.protocol import Fenced, Storage, StorageError, WrongDirectory
+from kohort.storage.protocol import Fenced, Storage, StorageError, Unavailable, WrongDirectory
 from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ class Server:
         [place] = self._endpoints()
         address = NodeAddress(self.config.broker_id, place.host, place.port, place.rack, place.by_listener or {})
         timing = Timing(self.config.broker_session_timeout_ms / 1000, self.config.broker_heartbeat_interval_ms / 1000)
+        if self._http is not None:
+            await self._http.stand_by()
         self._storage = storage = PostgresStorage(self.config.storage, address, log, failed, timing)
         await asyncio.to_thread(storage.open)
         return storage
@@ -463,4 +465,4 @@ def open_storage(config: Config, failed: Callable[[Exception], None]) -> Storage
     return SqliteStorage(Path(config.data_dir).expanduser(), log, failed)
 
 
-__all__ = ["Fenced", "ListenFailed", "Server", "StorageError", "WrongDirectory", "open_storage"]
+__all__ = ["Fenced", "ListenFailed", "Server", "StorageError", "Unavailable", "WrongDirectory", "open_storage"]

@@ -193,6 +193,10 @@ class Fenced(StorageError):
         super().__init__("another process has taken over the data; this one stops, and acknowledges nothing more")
 
 
+class Unavailable(StorageError):
+    """The data cannot be reached now; a later start may succeed."""
+
+
 class DamagedBatch(StorageError):
     """One stored batch does not match its checksum and is never handed out. Other batches can be read."""
 

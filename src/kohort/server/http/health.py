@@ -48,6 +48,10 @@ def running_check(*, stopping: bool) -> Check:
     return Check("running", not stopping, "the server stops" if stopping else "yes")
 
 
+def standby_check() -> Check:
+    return Check("data", False, "this node is a stand-by, or waits for the database")
+
+
 def listening_check(down: Sequence[int], brokers: int) -> Check:
     """`down`: the ids of the brokers whose listeners are down."""
     if down:

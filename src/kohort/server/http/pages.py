@@ -24,6 +24,7 @@ from kohort.server.http.health import (
     groups_check,
     listening_check,
     running_check,
+    standby_check,
     turn_check,
     writer_check,
 )
@@ -59,6 +60,12 @@ class HttpPages:
         self._wake: Callable[[], None]
         self._more_checks: Callable[[], Sequence[Check]]
         self._is_up = False
+        self._listens = False
+
+    async def stand_by(self) -> None:
+        """Listen before there is a broker: this node waits for the data. Raises ListenFailed."""
+        await self.door.up()
+        self._listens = True
 
     async def up(
         self,
@@ -82,7 +89,8 @@ class HttpPages:
         self._wake = wake
         self._metrics = Metrics(state, self.times, self._clock.now, self._add_more, self.requests)
         self._scraper = Scraper(self._metrics, self.between)
-        await self.door.up()
+        if not self._listens:
+            await self.door.up()
         self._is_up = True
 
     def close(self) -> None:
@@ -95,6 +103,8 @@ class HttpPages:
 
     async def _answer(self, request: Request) -> Answer:
         match request.path:
+            case "/metrics" | "/readyz" if not self._is_up:
+                return _health([standby_check()])
             case "/metrics":
                 open_metrics = wants_open_metrics(request.accept)
                 parts = await self._scraper.text(open_metrics=open_metrics)
@@ -109,6 +119,10 @@ class HttpPages:
         raise Refused(404, f"there is no such page; there are\n{INDEX}")
 
     def _live(self) -> list[Check]:
+        if not self._is_up:
+            return []
+        if self._config.storage:  # a turn that waits for the database is not helped by a restart
+            return [writer_check(runs=self._writer_runs())]
         return [turn_check(self.times.under_way_s), writer_check(runs=self._writer_runs())]
 
     def _ready(self) -> list[Check]:
@@ -116,7 +130,8 @@ class HttpPages:
             running_check(stopping=self.stopping),
             listening_check(self._down(), self._config.brokers),
             groups_check(self._state),
-            *self._live(),
+            turn_check(self.times.under_way_s),
+            writer_check(runs=self._writer_runs()),
             *self._more_checks(),
         ]
         if self._config.data_dir:

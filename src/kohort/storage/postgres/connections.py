@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from kohort.storage.protocol import StorageError
+from kohort.storage.protocol import StorageError, Unavailable
 
 OLDEST = 140_000
 CONNECT_S = 10.0
@@ -47,7 +47,7 @@ SELECT pg_is_in_recovery() AS in_recovery,
 """
 
 
-class NotThePrimary(StorageError):
+class NotThePrimary(Unavailable):
     """The server takes no writes, perhaps for the moment: a failover is under way."""
 
 

@@ -41,10 +41,13 @@ from kohort.storage.protocol import (
     ProducerBatch,
     StorageError,
     StoredBatch,
+    Unavailable,
 )
 
 PURGE_EVERY_S = 5.0
 RECONNECT_S = 0.5
+LASTING = frozenset(("28", "3D", "42"))
+"""Classes of errors that a later start meets again: a wrong password, no such database, no permission."""
 PURGE_PAUSE_S = 0.05
 """Between two pieces: turns come first."""
 
@@ -88,7 +91,9 @@ class PostgresStorage:
         try:
             self._writer = self._io.wait(self._open())
         except (*NO_ANSWER, asyncpg.PostgresError) as error:
-            raise StorageError(f"cannot use the database {self.shown}: {str(error) or type(error).__name__}") from error
+            text = f"cannot use the database {self.shown}: {str(error) or type(error).__name__}"
+            code = getattr(error, "sqlstate", None) or ""
+            raise (StorageError if code[:2] in LASTING else Unavailable)(text) from error
         self._io.start(self._purge())
         return self
 
