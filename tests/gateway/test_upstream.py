@@ -139,7 +139,7 @@ def test_before_it_has_seen_the_cluster_a_gateway_takes_no_clients() -> None:
     with GatewayServer("127.0.0.1:1", http_listener="127.0.0.1:0") as gateway:
         wait_for(lambda: "127.0.0.1:1" in ask(gateway.http_address, "/readyz")[2], "it says which address")
         assert ask(gateway.http_address, "/readyz")[0] == 503
-        with pytest.raises(Exception, match="closed the connection|reset by peer"):
+        with pytest.raises(Exception, match=r"closed the connection|reset by peer"):
             connected(gateway)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import random as random_module
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 from kohort.broker import moves
 from kohort.broker.answers import Encoded, encoded
@@ -43,7 +43,7 @@ from kohort.broker.decoding import decoded, most_bytes
 from kohort.broker.handlers import fetch
 from kohort.broker.handlers.shares import fetch as share_fetch
 from kohort.broker.journal.topic import write_journal
-from kohort.broker.nodes import Endpoint, NodesByListener, nodes_of
+from kohort.broker.nodes import Endpoint, nodes_of
 from kohort.broker.quotas.throttling import Throttling
 from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
@@ -53,25 +53,20 @@ from kohort.broker.start import Replaying, replay, unwatched, write_first_record
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import (
     Arrived,
-    BrokerPresence,
     Closed,
     ConnectionId,
     Disconnect,
     Frame,
     Millis,
-    MoveGroup,
-    MovePartition,
     Opened,
     Passed,
     ReadDone,
     Release,
     Send,
     Shutdown,
-    StandbysChanged,
     TaskDone,
     Turn,
     Unread,
-    UpstreamSeen,
 )
 from kohort.broker.upkeep import Upkeep
 from kohort.broker.waits.fetch_waits import FetchWait
@@ -235,14 +230,9 @@ class Broker:
                     connection.is_unread = event.unread
                     connection.wait_from(self._state.now)
                     self._ready.put(connection)
-            case MovePartition() | MoveGroup() | BrokerPresence() | UpstreamSeen():
-                moves.carry_out(self._state, event)
-                self._settle()
             case Passed():
                 if (connection := self._connections.get(event.connection)) is not None:
                     self._answer_held(connection, has_passed=True)
-            case StandbysChanged():
-                self._state.nodes_by_listener = NodesByListener((*self._state.nodes, *event.nodes))
             case TaskDone() | ReadDone():
                 self._done.append(event)
             case events.ServerPaused():
@@ -251,7 +241,8 @@ class Broker:
             case Shutdown():
                 self._shut_down()
             case _:
-                assert_never(event)
+                moves.carry_out(self._state, event)
+                self._settle()
 
     def _take_done(self) -> None:
         """The outcomes of tasks and of reads: each may take many milliseconds, so requests go between."""
@@ -389,8 +380,7 @@ class Broker:
             error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
             raise
         if result is not UNFINISHED:
-            size = connection.work.size
-            self.works.drop(connection)
+            size = self.works.drop(connection)
             self._finish(connection, context, result, size)
         while (largest := self.works.largest()) is not None:
             self.works.drop(largest)

@@ -8,17 +8,19 @@ shard's coordinator is the leader of its partition of `__consumer_offsets`, as i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import assert_never
 
 from kohort.broker.messages import changed
+from kohort.broker.nodes import NodesByListener
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
-from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, UpstreamSeen
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, OfBrokers, StandbysChanged, UpstreamSeen
 from kohort.broker.upstream.following import follow
 from kohort.coordinator.events import Loaded, Unloaded
 from kohort.wire.schemas.metadata_records import PartitionAssignment
 
 
-def carry_out(state: BrokerState, event: MovePartition | MoveGroup | BrokerPresence | UpstreamSeen) -> None:
+def carry_out(state: BrokerState, event: OfBrokers) -> None:
     """What an edge says of brokers. Raises ValueError as the functions below."""
     match event:
         case UpstreamSeen():
@@ -29,6 +31,10 @@ def carry_out(state: BrokerState, event: MovePartition | MoveGroup | BrokerPrese
             move_group(state, event.group, event.to_broker)
         case BrokerPresence():
             set_presence(state, event.broker_id, event.present)
+        case StandbysChanged():
+            state.nodes_by_listener = NodesByListener((*state.nodes, *event.nodes))
+        case _:
+            assert_never(event)
 
 
 def move_partition(state: BrokerState, topic_name: str, partition: int, to_broker: int) -> None:

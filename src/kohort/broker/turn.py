@@ -147,22 +147,9 @@ class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
-Arrived = (
-    Opened
-    | Frame
-    | Closed
-    | Unread
-    | MovePartition
-    | MoveGroup
-    | BrokerPresence
-    | Passed
-    | UpstreamSeen
-    | StandbysChanged
-    | TaskDone
-    | ReadDone
-    | ServerPaused
-    | Shutdown
-)
+OfBrokers = MovePartition | MoveGroup | BrokerPresence | StandbysChanged | UpstreamSeen
+"""Changes of the brokers of this process, and of other ones. See broker/moves.py."""
+Arrived = Opened | Frame | Closed | Unread | Passed | TaskDone | ReadDone | ServerPaused | Shutdown | OfBrokers
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):

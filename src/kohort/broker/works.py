@@ -41,12 +41,16 @@ class Works:
         self._connections[connection] = None
         self.size += size
 
-    def drop(self, connection: Connection) -> None:
-        if connection.work is not None:
-            self.size -= connection.work.size
-            self._waiting.pop(connection.work.context.request_id, None)
-            connection.work = None
-            del self._connections[connection]
+    def drop(self, connection: Connection) -> int:
+        """Returns the bytes that the answer had so far."""
+        work = connection.work
+        if work is None:
+            return 0
+        self.size -= work.size
+        self._waiting.pop(work.context.request_id, None)
+        connection.work = None
+        del self._connections[connection]
+        return work.size
 
     def close(self, connection: Connection) -> None:
         """The client has gone: nobody reads the answer."""

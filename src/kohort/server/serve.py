@@ -95,6 +95,7 @@ async def _serve(config: Config, front: Front | None) -> int:
     else:
         supervisor.ready(status)
     Collector(time.monotonic).begin()
+    # Records in memory have no limit.
     if (config.data_dir or config.storage) and (resident_bytes := resident_memory()) is not None:
         memory = ProcessMemory(
             config.memory_max_bytes, server.queues, resident_bytes, return_freed_memory, time.monotonic
