@@ -93,7 +93,7 @@ class Config(ShareConfig):
         "Memory of the process, about. Of sixteen parts, queued.max.request.bytes gets 5, queued.max.response.bytes "
         "and group.max.total.bytes 3 each, and log.tail.max.bytes 1; 4 are left for code, topics and connections. If "
         "some of the four are given, the others share the rest; the four together must not exceed it. If the process "
-        "takes more, the limits of requests and answers are lowered",
+        "takes more, large requests and unread answers get less room",
         low=16_777_216,
     )
     queued_max_request_bytes: int = _setting(

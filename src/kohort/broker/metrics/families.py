@@ -182,7 +182,9 @@ DENIED = _counter("kohort_refused_total", "Requests, or parts of them, that ACLs
 REQUEST_BYTES = _gauge("kohort_queued_request_bytes", "Bytes of requests that are read and not answered")
 REQUEST_BYTES_MAX = _gauge("kohort_queued_request_bytes_max", "The setting queued.max.request.bytes")
 RESPONSE_BYTES = _gauge("kohort_queued_response_bytes", "Bytes of answers that clients have not read")
-RESPONSE_BYTES_MAX = _gauge("kohort_queued_response_bytes_max", "The setting queued.max.response.bytes")
+RESPONSE_BYTES_MAX = _gauge(
+    "kohort_queued_response_bytes_max", "The setting queued.max.response.bytes, or less while memory is short"
+)
 READ_BYTES = _gauge("kohort_read_bytes", "Bytes that are read from storage, or will be, and not answered")
 TAIL_BYTES = _gauge(
     "kohort_log_tail_bytes",
