@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.server.collector import EVERYTHING_S, Collector
+from kohort.server.memory.collector import EVERYTHING_S, Collector
 
 
 class Clock:

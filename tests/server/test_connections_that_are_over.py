@@ -1,5 +1,5 @@
 """A connection that is over leaves nothing behind. The server's garbage collector looks at everything once an hour, so
-its objects must not refer to each other (server/collector.py)."""
+its objects must not refer to each other (server/memory/collector.py)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from kohort.server.inflow import Inflow
-from kohort.server.memory import (
+from kohort.server.memory.process import (
     LEAST,
     LONGEST_S,
     RETURN_AGAIN_S,

@@ -206,7 +206,7 @@ def test_freed_memory_is_used_again() -> None:
     """Tested with glibc only: another C library has a policy of its own."""
     program = """
 import resource
-from kohort.server.memory import keep_freed_memory
+from kohort.server.memory.process import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(5):

@@ -1,8 +1,8 @@
 """The limits of requests, unread answers, members and tails of logs share three quarters of `memory.max.bytes`.
 
 The last quarter is for what has no limit in bytes: code, topics, connections, requests that wait, freed memory that the
-C library keeps (server/memory.py). Limits that are given keep their values; the others share the rest. `check_memory`
-refuses limits that exceed the whole.
+C library keeps (server/memory/process.py). Limits that are given keep their values; the others share the rest.
+`check_memory` refuses limits that exceed the whole.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class Link:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The objects do not refer to each other any more: the garbage collector runs rarely (server/collector.py)."""
+        """The objects do not refer to each other any more: the garbage collector runs rarely (memory/collector.py)."""
         self._owner.closed(self)
         own, self._own = self._own, None
         self._client = None

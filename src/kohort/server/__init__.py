@@ -8,8 +8,7 @@ nodes             the nodes on a database, for commands
 stopped           one request to the broker of a stopped data directory
 backups/          backup, verification and restore of a data directory
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
-collector         the garbage collector: collections are short
-memory            the memory of the process: it is measured, and returned
+memory/           the memory of the process, and the garbage collector
 clock             the server's time, which tests replace
 arrivals          accepts connections: their number, their rate, the quotas of addresses
 listeners         binds and listens

@@ -41,7 +41,7 @@ from kohort.server.connection import Connection
 from kohort.server.connections import Connections
 from kohort.server.front import AddedListeners, Front, check_owner
 from kohort.server.listeners import BoundSockets, Listener, ListenFailed, advertised
-from kohort.server.memory import Queues
+from kohort.server.memory.process import Queues
 from kohort.server.off_loop import OffLoop
 from kohort.server.reading import Reading
 from kohort.server.slow_requests import SlowRequests
