@@ -168,8 +168,8 @@ def test_a_group_that_is_behind() -> None:
     slow = the(case(before, after, {**ends_before, 0: 1120}, ends_before=ends_before, minutes=6))
     assert of(slow) == ("warning", "behind")
     assert slow.text == (
-        "is behind in orders[0]: 1086 records wait, the oldest for more than 5 min by its timestamp; 10 records/s come "
-        "and 2 are committed"
+        "is behind in orders[0], which w1 on 10.0.0.1 has: 1086 records wait, the oldest for more than 5 min by its "
+        "timestamp; 10 records/s come and 2 are committed"
     )
     catching_up = the(case(before, after, ends_before, minutes=6))
     assert catching_up.severity is Severity.INFO

@@ -218,6 +218,14 @@ def test_worst_offenders() -> None:
     assert [who.caused for who in offenders([noted])] == []
 
 
+def test_a_client_that_starts_rebalances_again_and_again_comes_first() -> None:
+    late = {**someone("slow"), "how": "joined last", "waited_ms": 3_000}
+    cause = someone("restarts", what="member joined")
+    story = {"number": 1, "started_ms": 0, "outcome": "Stable", "took_ms": 3_000, "cause": cause}
+    found = offenders([{**story, "number": number} for number in range(5)] + [{**story, "held_up_by": [late]}])
+    assert [(who.name, who.caused, who.waited_ms) for who in found] == [("restarts", 6, 0), ("slow", 0, 3_000)]
+
+
 def test_owned_since() -> None:
     older = {**STORY, "number": 6, "members": [someone("b", gained={"t": [1, 4]})]}
     found = owned_since(someone("b"), {"t": (1, 4), "u": (0,)}, [older, STORY])

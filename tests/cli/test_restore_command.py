@@ -105,6 +105,8 @@ def test_a_backup_goes_first_in_a_reset(kohort: Kohort, group: str, tmp_path: An
 
 
 def test_refusals(kohort: Kohort, group: str, bootstrap: str) -> None:
+    said = kohort("groups", "restore", group, code=2).err
+    assert f"which changes? kohort groups explain {group} lists them, each with the command that undoes it" in said
     moment = after_all_changes(bootstrap, group)
     unchanged = kohort("groups", "restore", group, "--before", moment, code=1).err
     assert f"group {group} was changed from outside" in unchanged

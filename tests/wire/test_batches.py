@@ -26,7 +26,9 @@ from kohort.wire.batches import (
     decode_columns,
     decode_records,
     encode_batch,
+    find_batches,
     join_batches,
+    last_header,
     patch,
     read_header,
     set_log_append_time,
@@ -306,3 +308,14 @@ def test_times_that_differ_by_more_than_64_bits(times: list[int]) -> None:
 def test_overlong_varints(data: bytes) -> None:
     with pytest.raises(CorruptBatch):
         read_varint(data, 0)
+
+
+def test_the_last_batch_is_found_by_lengths() -> None:
+    data = b"".join(
+        encode_batch([NewRecord(None, bytes(number), 0)] * 3, base_offset=3 * number) for number in range(4)
+    )
+    for end in range(len(data) + 1):
+        whole = find_batches(data[:end], strict=False)
+        assert last_header(data[:end]) == (whole[-1][0] if whole else None)
+    with pytest.raises(ProtocolError):
+        last_header(data[:8] + bytes(4) + data[12:])

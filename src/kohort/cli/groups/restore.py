@@ -38,14 +38,14 @@ NONE = -1
 def restore(
     group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
     before: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="TIME",
             help="Undo the changes from this time on, as 2026-11-21T12:00 (local time) or 2026-11-21T12:00:00Z; kohort "
             "groups explain shows the time of each change.",
             show_default=False,
         ),
-    ],
+    ] = None,
     topic: OnlyTopics = None,
     execute: Execute = False,
     yes: Yes = False,
@@ -59,6 +59,12 @@ def restore(
     created anew. Only the journal of a kohort server keeps such changes, and not the progress of members: kohort groups
     explain lists what can be undone.
     """
+    if before is None:
+        raise typer.BadParameter(
+            f"which changes? kohort groups explain {shlex.quote(group)} lists them, each with the command that undoes "
+            "it",
+            param_hint=["--before"],
+        )
     scope = scope_of("--topic", topic or ())
     check_new("--backup", backup)
     moment_ms, moment = instant_of("--before", before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kohort.cli.groups.timeline import ORDINARY
 from kohort.cli.groups.wording import Document, client_of, plain
 
 
@@ -16,6 +17,8 @@ class Offender:
     host: str
     caused: int = 0
     """Rebalances that it started, except those in which a cooperative member hands on the partitions it revoked."""
+    took_ms: int = 0
+    """How long these rebalances took, without the time in which the others waited for a member that was late."""
     waited_ms: int = 0
     """How long the others waited for it."""
     expired: int = 0
@@ -25,7 +28,8 @@ class Offender:
 
 
 def offenders(stories: Iterable[Document]) -> list[Offender]:
-    """The worst first. Instance id or client id, and host, identify a client, since member ids change at each start."""
+    """The worst first, by the time of the rebalances that it started and how long the others waited for it. Instance id
+    or client id, and host, identify a client, since member ids change at each start."""
     found: dict[tuple[str, str], Offender] = {}
 
     def of(document: Document) -> Offender | None:
@@ -39,6 +43,8 @@ def offenders(stories: Iterable[Document]) -> list[Offender]:
         handed_on = is_classic and cause.get("what") == "subscription changed" and cause.get("cause")
         if story.get("outcome") != "noted" and not handed_on and (who := of(cause)):
             who.caused += 1
+            late = (one for one in story.get("held_up_by", ()) if one.get("how") not in ORDINARY)
+            who.took_ms += max((story.get("took_ms") or 0) - sum(one.get("waited_ms", 0) for one in late), 0)
         for happening in (cause, *story.get("happenings", ())):
             if happening.get("what") == "session expired" and (who := of(happening)):
                 who.expired += 1
@@ -47,7 +53,11 @@ def offenders(stories: Iterable[Document]) -> list[Offender]:
         for held_up in story.get("held_up_by", ()):
             if who := of(held_up):
                 who.waited_ms += held_up.get("waited_ms", 0)
-    return sorted(found.values(), key=lambda who: (-who.waited_ms, -who.expired - who.removed, -who.caused, who.name))
+
+    def order(who: Offender) -> tuple[int, int, int, str]:
+        return -who.waited_ms - who.took_ms, -who.expired - who.removed, -who.caused, who.name
+
+    return sorted(found.values(), key=order)
 
 
 @dataclass(slots=True)

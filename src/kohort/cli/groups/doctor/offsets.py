@@ -190,9 +190,12 @@ def behind(case: Case) -> Iterator[Finding]:
         return
     total, rose = sum(lags[place] for place in old), any(_grew(case, place) for place in old)
     out, came = sum(case.step(place) for place in old) / case.seconds, case.written(old) / case.seconds
+    names, late = case.names(), {owners[place].member_id: owners[place] for place in old}
+    who = rest_of(names.with_host(as_document(member)) for member in late.values())
+    others = {member.member_id for member in owners.values()} - late.keys()
     text = (
-        f"is behind in {_some(old)}: {_waiting(total)}{case.age_words(old)}; {came:,.0f} records/s come and "
-        f"{out:,.0f} are committed"
+        f"is behind in {_some(old)}, which {who} {'has' if len(late) == 1 else 'have'}: {_waiting(total)}"
+        f"{case.age_words(old)}; {came:,.0f} records/s come and {out:,.0f} are committed"
     )
     if rose:
         text += ", and the lag did not fall at any of the last commits"
@@ -203,7 +206,10 @@ def behind(case: Case) -> Iterator[Finding]:
         case.name,
         "behind",
         text,
-        "More members help up to the number of partitions; watch whether the lag shrinks",
+        ("The other members keep up: look into this one's log and machine" if len(late) == 1 else "The others keep up")
+        + ", and whether its partitions get more records; watch whether the lag shrinks"
+        if others
+        else "More members help up to the number of partitions; watch whether the lag shrinks",
         f"kohort groups watch {case.quoted}",
         total,
     )
