@@ -22,6 +22,7 @@ from bench import (
     _docs,
     commits,
     gateway,
+    gateway_rebalance,
     heartbeats,
     joins,
     many,
@@ -40,7 +41,7 @@ SUBJECTS = {
     for module in (heartbeats, commits, transactions, records, joins, startup, many, rebalance, spark)
 }
 
-ON_REQUEST = {module.SUBJECT.name: module.SUBJECT for module in (gateway, security)}
+ON_REQUEST = {module.SUBJECT.name: module.SUBJECT for module in (gateway, gateway_rebalance, security)}
 """Measured where they are named; docs/performance.md does not have them."""
 
 

@@ -14,13 +14,13 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from bench._joined import CLIENT, create_topic
-from bench._peers import COMPILED, LOAD_CORE, SERVER_CORE, Server, started
-from bench._process import pinned, program, wait_until_it_answers
+from bench._peers import COMPILED, LOAD_CORE, SERVER_CORE, Server, pairs, started
+from bench._process import Address, pinned, program, wait_until_it_answers
 from bench._run import Panel, Run, Subject, Table, Values
 from kohort.client.cluster import Cluster
 from kohort.wire.batches import encode_batch
@@ -49,7 +49,8 @@ def measure(run: Run) -> None:
         names = run.names(("kafka",)) or ["compiled"]
         cluster = stack.enter_context(_on_core(LOAD_CORE, names[0]))
         direct = Server("direct", cluster.pid, cluster.address)
-        through = stack.enter_context(_gateway(cluster))
+        with pinned(SERVER_CORE):
+            through = stack.enter_context(gateway(cluster.address))
         create_topic(direct, TOPIC, 1)
         with Cluster(direct.bootstrap) as client:
             for _ in range(2 * MB // BATCH_BYTES):
@@ -119,10 +120,13 @@ def _on_core(core: int, name: str) -> Iterator[Server]:
 
 
 @contextmanager
-def _gateway(cluster: Server) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as fresh, pinned(SERVER_CORE):
-        command = [sys.executable, "-m", "kohort", "gateway", "--upstream", cluster.bootstrap, "--data-dir", fresh]
+def gateway(cluster: Address, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory() as fresh:
+        upstream = "{}:{}".format(*cluster)
+        command = [sys.executable, "-m", "kohort", "gateway", "--upstream", upstream, "--data-dir", fresh]
         command += ["--listen", "127.0.0.1:0", "--set", "log.format=logfmt"]
+        for setting in pairs(settings or {}):
+            command += ["--set", setting]
         with program(command, r"listeners=([^ :]+):(\d+) .*took_ms=", COMPILED) as (pid, address):
             wait_until_it_answers(address, 30)
             yield Server("through", pid, address)

@@ -25,6 +25,7 @@ from bench._peers import Server
 from bench._process import Address, serving
 from bench._rebalance_group import WAIT_S, Group, Host
 from bench._run import WORST, Figures, Panel, Run, Subject, Table, Values
+from bench.gateway import gateway
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 
@@ -49,13 +50,16 @@ PHASE_S = 200.0
 """No round begins when a phase has taken this long, on a server or on all."""
 QUICK_ROUNDS, QUICK_SIZE = 2, 10
 SERVERS = {"pushed": "kohort, pushed", "plain": "kohort, not pushed", "kafka": "Apache Kafka"}
-KINDS = (tuple(SERVERS), ("librdkafka", "java"), ("3", "10", "50"))
-"""The words of `--only`: servers, clients and sizes."""
+KINDS = (("librdkafka", "java"), ("3", "10", "50"))
+"""The words of `--only` besides servers: clients and sizes."""
+GATEWAY = "gateway"
+"""A gateway before the Apache Kafka of the same run (gateway_rebalance.py)."""
 JOINS, KILLS = "newcomer", "killed"
 
 
 def measure(run: Run) -> None:
-    names, clients, sizes = (run.chosen(kind, KINDS) for kind in KINDS)
+    kinds = (tuple(run.columns), *KINDS)
+    names, clients, sizes = (run.chosen(kind, kinds) for kind in kinds)
     names = [name for name in names if name not in _peers.missing()]
     run.result.versions["hot modules"] = "interpreted" if _peers.why_not_compiled() else "compiled"
     run.result.versions.update(_peers.versions(set(names)))
@@ -68,7 +72,7 @@ def measure(run: Run) -> None:
             if client not in clients or str(size) not in sizes or too_large or (client == "java" and not members):
                 continue
             stories = [_Story(run, client, size, name, address, members) for name, address in servers.items()]
-            at_once = 1 if size >= ALONE else len(SERVERS)
+            at_once = 1 if size >= ALONE else len(run.columns)
             for first in range(0, len(stories), at_once):
                 go = partial(_Story.go, rounds=run.asked or (QUICK_ROUNDS if run.quick else rounds))
                 with ThreadPoolExecutor(at_once) as pool:
@@ -95,6 +99,9 @@ def _servers(stack: ExitStack, chosen: Sequence[str]) -> dict[str, Address]:
     for name in chosen:
         if name == "kafka":
             pid, address = stack.enter_context(apache.kafka(_peers.kafka_jars(), settings))
+        elif name == GATEWAY:
+            found[name] = stack.enter_context(gateway(found["kafka"], settings)).address
+            continue
         else:
             hold = {"group.heartbeat.hold.enable": "true" if name == "pushed" else "false"}
             pid, address = stack.enter_context(serving(*_peers.pairs({**settings, **hold})))
@@ -132,7 +139,7 @@ class _Story:
                 self._pause()
                 self._kill(host, name, last=number + 1 == rounds)
         except (AssertionError, KafkaError) as error:
-            print(f"{self._id} on {SERVERS[self._server]}: {error}", flush=True)
+            print(f"{self._id} on {self._run.columns[self._server]}: {error}", flush=True)
         finally:
             for host in self._hosts:
                 host.kill()

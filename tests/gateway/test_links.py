@@ -175,3 +175,15 @@ def test_offsets_in_transactions_are_refused(connection: Connection, caplog: pyt
     with caplog.at_level("INFO", "kohort"), pytest.raises(ConnectionFailed):
         connection.request(asked, object, version=3)
     assert "offsets in transactions do not pass a gateway" in caplog.text
+
+
+def test_no_request_stops_the_gateway(gateway: GatewayServer) -> None:
+    """Any API in any version, with a body that makes no sense."""
+    host, _, port = gateway.bootstrap_servers.rpartition(":")
+    for key in range(-1, 95):
+        for version in (-1, 0, 1, 5, 14, 99):
+            head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(4)
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall((len(head) + 40).to_bytes(4, "big") + head + b"\xff\xff" + b"\x01" * 38)
+    with closing(Connection(host, int(port))) as sane:
+        assert sane.request(MetadataRequest(topics=()), MetadataResponse).brokers

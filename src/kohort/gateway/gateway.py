@@ -27,10 +27,10 @@ from kohort.gateway.view import GONE_AFTER_S, View
 from kohort.server import log
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
-from kohort.server.front import Behind
 from kohort.server.http.health import Check
 from kohort.server.listeners import ListenFailed
 from kohort.server.security.tls_link import Inside
+from kohort.server.server import Server
 from kohort.server.turns import TurnLoop
 from kohort.wire.schemas.metadata import MetadataResponse
 
@@ -64,7 +64,7 @@ class Gateway:
         self._unheard: dict[int, str] = {}
         """Slots that cannot listen, and why."""
         self._following: asyncio.Task[None] | None = None
-        self._server: Behind
+        self._server: Server
         self._turns: TurnLoop
         self._connections: Connections
         self._view: View
@@ -72,7 +72,7 @@ class Gateway:
 
     # -- of the server
 
-    def attach(self, server: Behind, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
+    def attach(self, server: Server, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
         self._server = server
         self._turns = turns
         self._connections = connections

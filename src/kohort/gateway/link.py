@@ -76,8 +76,8 @@ REFUSED = {
 }
 GROUP = 0
 """FindCoordinator's type of keys."""
-SOFTWARE, API_VERSIONS_LAST = 3, 4
-"""The versions of ApiVersions that name the client's software."""
+SOFTWARE = 3
+"""The first version of ApiVersions that names the client's software."""
 
 
 class Target(NamedTuple):
@@ -293,35 +293,34 @@ class Link:
 
     def _decide(self, own: Connection, request: Request, data: bytes, forward: list[bytes]) -> None:
         """Requests whose content, or whose listener, decides who answers."""
-        match request.key:
-            case _ if request.key == API_VERSIONS:
-                if SOFTWARE <= request.version <= API_VERSIONS_LAST:
-                    said = decoded_request(request, data, ApiVersionsRequest)
-                    self._software = said.client_software_name, said.client_software_version
-                self._to_own(own, Piece(request, Route.OWN, data))
-            case _ if request.key == LIST_GROUPS:
-                if self._owner.is_coordinators(self.place):
-                    self._to_own(own, Piece(request, Route.OWN, data))
-                else:
-                    self._send(self._answers.made(encoded_answer(request, no_groups())))
-            case _ if request.key == FIND_COORDINATOR:
-                asked = decoded_request(request, data, FindCoordinatorRequest)
-                if asked.key_type == GROUP:
-                    node = self._owner.coordinator()
-                    at = self._owner.address_of(node, self._listener)
-                    self._send(self._answers.made(encoded_answer(request, own_coordinator(request, asked, node, at))))
-                else:
-                    self._expect(request)
-                    forward.append(data)
-            case _ if request.key in CONFIGS:
-                if names_groups(request, data):
-                    self._to_own(own, Piece(request, Route.OWN, data))
-                else:
-                    self._expect(request)
-                    forward.append(data)
-            case _:
-                self._sasl(request, data)
-                forward.append(data)
+        key = request.key
+        if key == API_VERSIONS:
+            if request.version >= SOFTWARE:
+                said = decoded_request(request, data, ApiVersionsRequest)
+                self._software = said.client_software_name, said.client_software_version
+            self._to_own(own, Piece(request, Route.OWN, data))
+        elif key == LIST_GROUPS and not self._owner.is_coordinators(self.place):
+            self._send(self._answers.made(encoded_answer(request, no_groups())))
+        elif key == LIST_GROUPS or (key in CONFIGS and names_groups(request, data)):
+            self._to_own(own, Piece(request, Route.OWN, data))
+        elif key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            self._sasl(request, data)
+            forward.append(data)
+        elif key == FIND_COORDINATOR and self._is_groups(request, data):
+            pass
+        else:
+            self._expect(request)
+            forward.append(data)
+
+    def _is_groups(self, request: Request, data: bytes) -> bool:
+        """Whether a FindCoordinator is about groups; then it is answered."""
+        asked = decoded_request(request, data, FindCoordinatorRequest)
+        if asked.key_type != GROUP:
+            return False
+        node = self._owner.coordinator()
+        at = self._owner.address_of(node, self._listener)
+        self._send(self._answers.made(encoded_answer(request, own_coordinator(request, asked, node, at))))
+        return True
 
     def _sasl(self, request: Request, data: bytes) -> None:
         login = self._login

@@ -11,6 +11,7 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import NamedTuple
 
+from kohort.broker.apis import APIS
 from kohort.gateway.versions import FORWARDED, OWN_KEYS
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import BadLength, read_unsigned_varint, skip_tagged_fields
@@ -21,7 +22,17 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 CONFIGS = frozenset((DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS))
 TOPIC_CHANGES = frozenset((19, 20, 37))
 """CreateTopics, DeleteTopics, CreatePartitions."""
-WHOLE_KEYS = CONFIGS | {API_VERSIONS, FIND_COORDINATOR, LIST_GROUPS, SASL_HANDSHAKE, SASL_AUTHENTICATE}
+WHOLE = {
+    FIND_COORDINATOR: range(APIS[FIND_COORDINATOR].last + 1),
+    LIST_GROUPS: range(APIS[LIST_GROUPS].last + 1),
+    SASL_HANDSHAKE: range(2),
+    API_VERSIONS: range(5),
+    DESCRIBE_CONFIGS: range(1, 5),
+    ALTER_CONFIGS: range(3),
+    SASL_AUTHENTICATE: range(3),
+    INCREMENTAL_ALTER_CONFIGS: range(2),
+}
+"""The versions of these APIs that the gateway reads. Others go where a request goes that nobody reads."""
 MOST_WHOLE = 1_048_576
 """Bytes of a request that is collected."""
 HEAD = Struct(">ihhi")
@@ -124,11 +135,11 @@ class Requests:
 
 
 def _route(key: int, version: int) -> Route:
-    if key in WHOLE_KEYS:
+    if version in WHOLE.get(key, ()):
         return Route.WHOLE
     if key in OWN_KEYS:
         return Route.OWN
-    return Route.UPSTREAM if version <= FORWARDED.get(key, -1) else Route.REFUSED
+    return Route.UPSTREAM if 0 <= version <= FORWARDED.get(key, -1) else Route.REFUSED
 
 
 def _has_answer(data: bytes, at: int, length: int, version: int) -> bool | None:

@@ -12,7 +12,6 @@ memory/           the memory of the process, and the garbage collector
 clock             the server's time, which tests replace
 arrivals          accepts connections: their number, their rate, the quotas of addresses
 listeners         binds and listens
-front             a server behind a gateway: what that is, and the listeners that it adds
 security/         TLS and SASL
 http/             /metrics, /livez and /readyz
 connection        one TCP connection: bytes to frames, answers to bytes

@@ -12,8 +12,9 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 
-from kohort.config import ANYWHERE, Address, ConfigError
+from kohort.config import ANYWHERE, Address, Config, ConfigError, listeners_of
 from kohort.config import Listener as Settings
 from kohort.server import log
 from kohort.server.arrivals import BACKLOG, Acceptor
@@ -137,6 +138,52 @@ class Listener:
             self._acceptor.stop()
         self.sockets.close()
         self.is_up = False
+
+
+class AddedListeners:
+    """More listeners than the settings have: one more for each of them, by a *place*, which their connections have."""
+
+    def __init__(
+        self, config: Config, listeners: list[Listener], acceptor: Callable[[int, str, int], Acceptor]
+    ) -> None:
+        """`listeners` are all of the server."""
+        self._config = config
+        self._listeners = listeners
+        self._acceptor = acceptor
+        self._by_place: dict[int, list[Listener]] = {}
+
+    def add(self, place: int, port: int | None = None) -> dict[str, Address]:
+        """The first at `port`, by default `place` ports above that of the settings (port 0 stays 0), the others as far
+        from theirs. Returns where they listen, by their names. Raises ListenFailed, ConfigError."""
+        try:
+            return self._add(place, port)
+        except BaseException:
+            self.remove(place)
+            raise
+
+    def _add(self, place: int, port: int | None) -> dict[str, Address]:
+        config, all_settings = self._config, listeners_of(self._config)
+        added: dict[str, Address] = {}
+        distance = place if port is None else port - all_settings[0].addresses[0].port
+        for settings in all_settings:
+            host, of_settings = settings.addresses[0]
+            chosen = of_settings + distance if of_settings or (port is not None and not added) else 0
+            moved = settings._replace(addresses=(Address(host, chosen),))
+            sockets = BoundSockets(moved, may_be_insecure=config.allow_insecure_listeners)
+            sockets.bind()
+            acceptor = partial(self._acceptor, config.broker_id, settings.name, place)
+            listener = Listener(sockets, config.broker_id, acceptor)
+            self._listeners.append(listener)
+            self._by_place.setdefault(place, []).append(listener)
+            listener.up()
+            added[settings.name] = sockets.bound
+        return added
+
+    def remove(self, place: int) -> None:
+        """Connections stay."""
+        for listener in self._by_place.pop(place, ()):
+            self._listeners.remove(listener)
+            listener.close()
 
 
 def are_local(hosts: Sequence[str]) -> bool:

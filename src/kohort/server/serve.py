@@ -22,10 +22,9 @@ from importlib import import_module
 from kohort import compiled
 from kohort.config import KAFKA, Config, ConfigError, is_everybody_anonymous, spelled_out
 from kohort.server import log, open_files
-from kohort.server.front import Front
 from kohort.server.memory.collector import Collector
 from kohort.server.memory.process import ProcessMemory, keep_freed_memory, resident_memory, return_freed_memory
-from kohort.server.server import Fenced, ListenFailed, Server, StorageError, Unavailable, WrongDirectory
+from kohort.server.server import Fenced, Front, ListenFailed, Server, StorageError, Unavailable, WrongDirectory
 from kohort.server.supervisor import Supervisor, supervisor_of
 
 STOPPED = 0

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint, Node
 from kohort.broker.start import Replaying, unwatched
 from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown, StandbysChanged
 from kohort.broker.turn_schedule import TurnObserver
+from kohort.broker.upstream.following import check_owner
 from kohort.config import (
     PLAINTEXT,
     Address,
@@ -39,8 +40,7 @@ from kohort.server.assignor_plugins import serving
 from kohort.server.clock import Clock, SystemClock
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
-from kohort.server.front import AddedListeners, Front, check_owner
-from kohort.server.listeners import BoundSockets, Listener, ListenFailed, advertised
+from kohort.server.listeners import AddedListeners, BoundSockets, Listener, ListenFailed, advertised
 from kohort.server.memory.process import Queues
 from kohort.server.off_loop import OffLoop
 from kohort.server.reading import Reading
@@ -51,6 +51,8 @@ from kohort.storage.protocol import Fenced, Storage, StorageError, Unavailable, 
 from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from kohort.broker.state import BrokerState
+    from kohort.server.http.health import Check
     from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
     from kohort.server.security.tls_link import Inside
@@ -60,6 +62,21 @@ FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
 STOP_S = 10.0
 """How long a stop waits for the last turn: a storage on another machine may not answer."""
+
+
+class Front(Protocol):
+    """What stands between the sockets and the connections: the gateway."""
+
+    def attach(self, server: Server, state: BrokerState, connections: Connections, turns: TurnLoop) -> None:
+        """The broker is loaded and has had its first turn. Nothing listens yet."""
+
+    def around(self, connection: Connection, place: int) -> Inside:
+        """The protocol of a client's bytes, some of which it hands to `connection`. `place`: see `AddedListeners`."""
+
+    def checks(self) -> Sequence[Check]:
+        """Of /readyz."""
+
+    def close(self) -> None: ...
 
 
 class Server:

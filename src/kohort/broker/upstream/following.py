@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from kohort.broker.security.acls import Acl
 from kohort.broker.state import BrokerState
-from kohort.broker.topics.catalog import upstream_record
+from kohort.broker.topics.catalog import Catalog, upstream_record
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
+from kohort.storage.protocol import WrongDirectory
 from kohort.wire.schemas.api_versions import ApiVersion
 from kohort.wire.schemas.metadata_records import PartitionAssignment, UpstreamValue
 
@@ -77,3 +78,11 @@ def _follow_topic(state: BrokerState, seen: FollowedTopic) -> None:
     )
     if before != assignments:
         state.topics.follow(seen.name, seen.topic_id, assignments + before[len(assignments) :])
+
+
+def check_owner(catalog: Catalog, data_dir: str, *, is_gateway: bool) -> None:
+    """Raises WrongDirectory if the data are those of a server, and a gateway starts on them, or the other way round."""
+    has_topics = any(not (topic.is_followed or topic.is_internal) for topic in catalog.topics.values())
+    if (has_topics and is_gateway) or (catalog.upstream is not None and not is_gateway):
+        whose = "server; kohort serve" if is_gateway else "gateway; kohort gateway"
+        raise WrongDirectory(f"the data directory {data_dir} is that of a {whose} takes it")

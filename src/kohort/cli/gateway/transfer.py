@@ -43,7 +43,7 @@ def import_offsets(
     execute: Execute = False,
     yes: Yes = False,
 ) -> None:
-    """Copy groups' committed offsets from the upstream cluster to the gateway, group by group.
+    """Copy groups' offsets from the upstream cluster here.
 
     Shows what would change; --execute does it, and asks first. Groups with members are left out: stop their consumers,
     copy, and start them with the gateway's address.
@@ -62,7 +62,7 @@ def export_offsets(
     execute: Execute = False,
     yes: Yes = False,
 ) -> None:
-    """Copy groups' committed offsets from the gateway back to the upstream cluster, group by group.
+    """Copy groups' offsets back to the upstream cluster.
 
     Shows what would change; --execute does it, and asks first. Groups with members are left out: stop their consumers,
     copy, and start them with the upstream cluster's address.
