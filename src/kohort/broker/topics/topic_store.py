@@ -99,7 +99,7 @@ class TopicStore:
         return [topic for name, topic in sorted(self.catalog.topics.items()) if self.is_used(topic)]
 
     def is_used(self, topic: Topic) -> bool:
-        if topic.name not in OWN_TOPICS or topic.name in (*CREATED_LATER, *self.used):
+        if topic.name not in OWN_TOPICS or topic.name in CREATED_LATER or topic.name in self.used:
             return True
         return any(partition.end_offset for partition in self.partitions[topic.topic_id])
 
