@@ -75,6 +75,7 @@ def take(
     return sorted(found)
 
 
+@pytest.mark.conformance("SH34")
 def test_records_are_accepted_released_and_rejected(server: KohortServer) -> None:
     prepare(server, 20, partitions=2)
     with consumer(server) as member:
@@ -110,6 +111,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.conformance("SH57")
 def test_the_records_of_a_member_that_was_killed_are_delivered_again(server: KohortServer) -> None:
     prepare(server, 5)
     program = [sys.executable, "-c", HOLDER, server.bootstrap_servers]
@@ -121,6 +123,7 @@ def test_the_records_of_a_member_that_was_killed_are_delivered_again(server: Koh
         assert take(member, 5) == [(number, 2) for number in range(5)]
 
 
+@pytest.mark.conformance("SH32")
 def test_acknowledgements_outlast_a_crash_of_the_server(server: KohortServer) -> None:
     prepare(server, 10)
     with consumer(server) as member:

@@ -14,6 +14,7 @@ from kohort.broker.logs import retention
 from kohort.broker.logs.compaction import Compaction, DirtyPart
 from kohort.broker.logs.partition import Partition
 from kohort.broker.state import BrokerState
+from kohort.broker.topics.catalog import SHARES_TOPIC
 from kohort.broker.turn import Complaint, Millis
 from kohort.broker.waits.reads import FailedRead
 from kohort.coordinator.events import ExpireOffsets
@@ -123,6 +124,9 @@ class Upkeep:
         settings = partition.settings
         if not settings.delete or partition.high_watermark == partition.start_offset:
             return
+        shares = self._state.topic(SHARES_TOPIC)
+        if shares is not None and shares.topic_id == partition.log.topic_id:
+            return  # whatever its configs say: only `prune` knows what may go
         batches = self._state.storage.batches(partition.log, partition.start_offset)
         kept = retention.retained(batches, partition.start_offset, partition.size, settings, self._state.now)
         if kept.start_offset > partition.start_offset:

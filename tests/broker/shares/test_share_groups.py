@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from group_driver import commit_request, consumer_join, join_request
 from share_driver import ACCEPT, Member, share_wire, share_world
 from share_requests import share_requests
@@ -42,6 +43,7 @@ def offsets(client: Connection, group: str = "g") -> dict[int, tuple[int, int]]:
     return {one.partition_index: (one.start_offset, one.lag) for topic in found.topics for one in topic.partitions}
 
 
+@pytest.mark.conformance("SH21")
 def test_members_share_partitions() -> None:
     wire = share_wire(group_share_assignment_interval_ms=0)
     client = wire.connect()
@@ -61,6 +63,7 @@ def test_members_share_partitions() -> None:
     wire.broker.validate()
 
 
+@pytest.mark.conformance("SH3", "SH16", "SH22", "SH25")
 def test_epochs_and_unknown_members() -> None:
     _, client, [a, b] = share_world(0)
     assert a.beat(epoch=a.member_epoch + 5).error_code == 110
@@ -75,6 +78,7 @@ def test_epochs_and_unknown_members() -> None:
     assert (found.group_state, found.group_epoch) == ("Empty", found.assignment_epoch)
 
 
+@pytest.mark.conformance("SH23")
 def test_a_silent_member_is_removed() -> None:
     wire, client, [a, b] = share_world(0)
     wire.advance(30_000)
@@ -85,12 +89,14 @@ def test_a_silent_member_is_removed() -> None:
     assert a.beat("t", epoch=0).error_code == 0
 
 
+@pytest.mark.conformance("SH3", "SH24")
 def test_a_group_has_room_for_so_many_members() -> None:
     _, _, [a, _] = share_world(0, "ab", group_share_max_size=2)
     assert Member(a.wire, "c").beat("t").error_code == 81
     assert a.beat("t", epoch=0).error_code == 0
 
 
+@pytest.mark.conformance("SH3", "SH26")
 def test_requests_of_other_protocols() -> None:
     _, client, [a, _] = share_world(0)
     assert client.ask(join_request("g", ""), 9).error_code in (23, 79)
@@ -120,6 +126,7 @@ def test_groups_and_members_outlast_a_restart() -> None:
     again.broker.validate()
 
 
+@pytest.mark.conformance("SH29")
 def test_new_partitions_are_read_from_their_beginning() -> None:
     """SH29: although the group begins at the end of a topic that is new to it."""
     _, client, [a, _] = share_world(3, reset="latest")
@@ -133,6 +140,7 @@ def test_new_partitions_are_read_from_their_beginning() -> None:
     assert [(got.first_offset, got.last_offset) for got in one.acquired_records] == [(0, 0)]
 
 
+@pytest.mark.conformance("SH27")
 def test_a_deleted_group_leaves_no_state() -> None:
     wire, client, [a, b] = share_world(3)
     assert a.take() == [(0, 2, 1)]
@@ -149,6 +157,7 @@ def test_a_deleted_group_leaves_no_state() -> None:
     wire.broker.validate()
 
 
+@pytest.mark.conformance("SH30")
 def test_a_topic_that_is_created_again_is_fresh() -> None:
     wire, client, [a, _] = share_world(3)
     assert a.take() == [(0, 2, 1)]
@@ -160,6 +169,7 @@ def test_a_topic_that_is_created_again_is_fresh() -> None:
     assert a.take(partitions=(0,)) == [(0, 0, 1)]
 
 
+@pytest.mark.conformance("SH12", "SH13", "SH14", "SH70")
 def test_offsets_are_described_set_and_deleted() -> None:
     _, client, [a, b] = share_world(5)
     assert offsets(client) == {0: (-1, -1)}
@@ -186,6 +196,7 @@ def test_offsets_are_described_set_and_deleted() -> None:
     assert offsets(client) == {}
 
 
+@pytest.mark.conformance("SH13")
 def test_offsets_found_a_group() -> None:
     wire = share_wire()
     client = wire.connect()
@@ -199,6 +210,7 @@ def test_offsets_found_a_group() -> None:
     assert member.take() == [(1, 2, 1)]
 
 
+@pytest.mark.conformance("SH2", "SH66", "SH67", "SH68")
 def test_the_state_of_share_partitions_is_read_by_tools() -> None:
     wire, client, [a, _] = share_world(4)
     assert a.take() == [(0, 3, 1)]
@@ -228,6 +240,7 @@ def test_the_state_of_share_partitions_is_read_by_tools() -> None:
     wire.broker.validate()
 
 
+@pytest.mark.conformance("SH63")
 def test_the_log_of_states_is_pruned() -> None:
     storage = MemoryStorage()
     wire, client, [a, _] = share_world(1, storage=storage, share_coordinator_state_topic_num_partitions=1)

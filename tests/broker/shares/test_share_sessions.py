@@ -17,6 +17,7 @@ from kohort.wire.schemas.delete_records import (
 INVALID, INVALID_STATE, NO_SESSION, BAD_EPOCH, FULL = 42, 121, 122, 123, 133
 
 
+@pytest.mark.conformance("SH1")
 def test_they_are_off_by_default() -> None:
     client = Wire().connect()
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
@@ -29,6 +30,7 @@ def test_they_are_off_by_default() -> None:
     assert member.acknowledge(epoch=1).error_code == 35
 
 
+@pytest.mark.conformance("SH1")
 def test_they_are_a_feature_when_they_are_on() -> None:
     client = share_wire().connect()
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
@@ -37,6 +39,7 @@ def test_they_are_a_feature_when_they_are_on() -> None:
     assert ("share.version", 1) in [(f.name, f.max_version_level) for f in versions.finalized_features]
 
 
+@pytest.mark.conformance("SH15", "SH17", "SH20")
 def test_the_first_answer_has_an_assignment_and_records_follow() -> None:
     _, _, [member, _] = share_world(3)
     again = member.beat()
@@ -47,6 +50,7 @@ def test_the_first_answer_has_an_assignment_and_records_follow() -> None:
     assert answer.acquisition_lock_timeout_ms == 30_000
 
 
+@pytest.mark.conformance("SH34")
 def test_each_record_is_with_one_member_until_it_is_given_back() -> None:
     _, _, [a, b] = share_world(6)
     assert a.take(max_records=4) == [(0, 3, 1)]
@@ -56,6 +60,7 @@ def test_each_record_is_with_one_member_until_it_is_given_back() -> None:
     assert b.take() == [(2, 2, 2)]
 
 
+@pytest.mark.conformance("SH32", "SH69")
 def test_acknowledgements_outlast_a_restart_and_locks_do_not() -> None:
     storage = MemoryStorage()
     wire, _, [a, _] = share_world(5, storage=storage)
@@ -73,6 +78,7 @@ def test_acknowledgements_outlast_a_restart_and_locks_do_not() -> None:
     again.broker.validate()
 
 
+@pytest.mark.conformance("SH57")
 def test_a_closed_connection_gives_records_back() -> None:
     _, _, [a, b] = share_world(3)
     assert a.take() == [(0, 2, 1)]
@@ -81,6 +87,7 @@ def test_a_closed_connection_gives_records_back() -> None:
     assert b.take() == [(0, 2, 2)]
 
 
+@pytest.mark.conformance("SH54", "SH57")
 def test_the_end_of_an_older_connection_ends_nothing() -> None:
     """A session that was opened again belongs to the new connection (SH54, SH57)."""
     wire, _, [a, b] = share_world(3)
@@ -92,6 +99,7 @@ def test_the_end_of_an_older_connection_ends_nothing() -> None:
     assert a.ack((0, 2, ACCEPT)) == 0
 
 
+@pytest.mark.conformance("SH56")
 def test_the_last_request_of_a_session_acknowledges_and_then_releases() -> None:
     _, _, [a, b] = share_world(3)
     assert a.take() == [(0, 2, 1)]
@@ -104,6 +112,7 @@ def test_the_last_request_of_a_session_acknowledges_and_then_releases() -> None:
     assert a.take() == [(2, 2, 3)]
 
 
+@pytest.mark.conformance("SH54", "SH55")
 def test_epochs_of_a_session() -> None:
     _, _, [a, _] = share_world(3)
     a.epoch = 1
@@ -118,6 +127,7 @@ def test_epochs_of_a_session() -> None:
     assert a.take(acks=[(1, 1, ACCEPT)]) == []
 
 
+@pytest.mark.conformance("SH55", "SH57")
 def test_forgotten_partitions_keep_their_locks_and_are_not_fetched() -> None:
     wire, client, [a, b] = share_world(2)
     assert a.take() == [(0, 1, 1)]
@@ -138,12 +148,14 @@ def test_a_partition_that_is_named_again_is_there_once() -> None:
     assert (row(answer).error_code, row(answer).acknowledge_error_code) == (0, 0)
 
 
+@pytest.mark.conformance("SH55")
 def test_partitions_without_news_are_left_out_but_for_the_first_answer() -> None:
     _, _, [a, _] = share_world(0)
     assert [one.partition_index for topic in a.fetch().responses for one in topic.partitions] == [0]
     assert a.fetch().responses == ()
 
 
+@pytest.mark.conformance("SH58")
 def test_a_full_broker_refuses_sessions_after_the_wait() -> None:
     wire, _, [a] = share_world(1, "a", group_share_max_share_sessions=1, group_share_max_size=1)
     b = Member(wire, "b", a.topic_id)
@@ -154,6 +166,7 @@ def test_a_full_broker_refuses_sessions_after_the_wait() -> None:
     assert b.connection.take().error_code == FULL
 
 
+@pytest.mark.conformance("SH40", "SH43", "SH47")
 def test_a_lock_that_times_out_gives_the_record_to_a_member_that_waits() -> None:
     wire, _, [a, b] = share_world(1)
     assert a.take() == [(0, 0, 1)]
@@ -166,6 +179,7 @@ def test_a_lock_that_times_out_gives_the_record_to_a_member_that_waits() -> None
     assert a.ack((0, 0, ACCEPT)) == INVALID_STATE, "another member has it now"
 
 
+@pytest.mark.conformance("SH40")
 def test_a_released_record_wakes_one_member_that_waits_in_the_same_step() -> None:
     _, _, [a, b, c] = share_world(2, "abc")
     assert a.take() == [(0, 1, 1)]
@@ -178,6 +192,7 @@ def test_a_released_record_wakes_one_member_that_waits_in_the_same_step() -> Non
     assert ranges(c.connection.take()) == [(1, 1, 2)]
 
 
+@pytest.mark.conformance("SH36", "SH40")
 def test_records_that_one_member_leaves_are_for_the_next_that_waits() -> None:
     _, client, [a, b, c] = share_world(0, "abc")
     for member in (a, b, c):
@@ -206,6 +221,7 @@ def test_another_request_ends_the_wait() -> None:
     assert a.connection.take().responses[0].partitions[0].error_code == 0
 
 
+@pytest.mark.conformance("SH4", "SH9", "SH10", "SH46")
 def test_a_renewed_lock_lasts_longer() -> None:
     wire, _, [a, b] = share_world(2)
     assert a.take() == [(0, 1, 1)]
@@ -220,6 +236,7 @@ def test_a_renewed_lock_lasts_longer() -> None:
     assert a.ack((0, 0, ACCEPT)) == 0
 
 
+@pytest.mark.conformance("SH46")
 def test_renewals_can_be_turned_off() -> None:
     _, client, [a, _] = share_world(1)
     assert a.take() == [(0, 0, 1)]
@@ -228,6 +245,7 @@ def test_renewals_can_be_turned_off() -> None:
     assert a.ack((0, 0, ACCEPT)) == 0
 
 
+@pytest.mark.conformance("SH5", "SH9", "SH43")
 @pytest.mark.parametrize(
     "batches",
     [
@@ -247,6 +265,7 @@ def test_acknowledgements_that_fail_as_a_whole(batches: list) -> None:
     assert a.ack((0, 4, ACCEPT)) == 0, "nothing has changed"
 
 
+@pytest.mark.conformance("SH41", "SH42", "SH43", "SH45")
 def test_all_batches_of_a_partition_succeed_or_none() -> None:
     _, _, [a, b] = share_world(4)
     assert a.take(max_records=2) == [(0, 1, 1)]
@@ -258,6 +277,7 @@ def test_all_batches_of_a_partition_succeed_or_none() -> None:
     assert b.ack((3, 3, ACCEPT)) == INVALID_STATE, "a second time"
 
 
+@pytest.mark.conformance("SH6")
 def test_an_error_of_the_acknowledgement_does_not_hide_records() -> None:
     _, client, [a, b] = share_world(2)
     assert a.take() == [(0, 1, 1)]
@@ -269,6 +289,7 @@ def test_an_error_of_the_acknowledgement_does_not_hide_records() -> None:
     assert [(one.first_offset, one.last_offset) for one in found.acquired_records] == [(3, 3)]
 
 
+@pytest.mark.conformance("SH31")
 def test_records_are_archived_after_too_many_deliveries() -> None:
     _, client, [a, _] = share_world(1)
     assert client.alter_configs("g", GROUP, ("share.delivery.count.limit", SET, "2"))[0] == 0
@@ -279,6 +300,7 @@ def test_records_are_archived_after_too_many_deliveries() -> None:
     assert a.take() == [(1, 1, 1)]
 
 
+@pytest.mark.conformance("SH42", "SH50")
 def test_deleted_records_are_skipped() -> None:
     _, client, [a, b] = share_world(6)
     assert a.take(max_records=2) == [(0, 1, 1)]
@@ -289,6 +311,7 @@ def test_deleted_records_are_skipped() -> None:
     assert a.ack((0, 1, ACCEPT)) == 0, "below the start"
 
 
+@pytest.mark.conformance("SH28")
 def test_latest_begins_where_the_first_fetch_finds_the_end_and_stays_there() -> None:
     """Kafka stores the start with the first acknowledgement only, and a restart skips records (SH28)."""
     storage = MemoryStorage()
@@ -300,6 +323,7 @@ def test_latest_begins_where_the_first_fetch_finds_the_end_and_stays_there() -> 
     assert member.take() == [(3, 3, 1)]
 
 
+@pytest.mark.conformance("SH28")
 def test_by_duration_begins_at_a_time() -> None:
     wire, client, [a, _] = share_world(0, reset="by_duration:PT1H")
     client.produce("t", "old")
@@ -308,6 +332,7 @@ def test_by_duration_begins_at_a_time() -> None:
     assert a.take() == [(1, 1, 1)]
 
 
+@pytest.mark.conformance("SH4", "SH8")
 def test_topics_that_are_unknown_or_not_led_here() -> None:
     _, _, [a, _] = share_world(1)
     a.topic_id = bytes(range(16))
@@ -318,12 +343,14 @@ def test_topics_that_are_unknown_or_not_led_here() -> None:
     assert row(c.fetch()).error_code == -1, "its group has no state of the partition"
 
 
+@pytest.mark.conformance("SH4")
 @pytest.mark.parametrize("fields", [{"group_id": None}, {"group_id": ""}, {"member_id": None}, {"member_id": "x" * 37}])
 def test_names_are_checked(fields: dict) -> None:
     _, _, [a, _] = share_world(1)
     assert a.fetch(**fields).error_code == INVALID
 
 
+@pytest.mark.conformance("SH37")
 def test_the_window_stops_new_records_behind_an_unfinished_one() -> None:
     _, client, [a, b] = share_world(1)
     assert client.alter_configs("g", GROUP, ("share.partition.max.record.locks", SET, "100"))[0] == 0

@@ -20,22 +20,26 @@ def world() -> World:
     return world
 
 
+@pytest.mark.conformance("SH35")
 def test_whole_batches_until_the_limit_and_ranges_of_the_batch_size(world: World) -> None:
     assert world.acquire("a", TENS, most=15, size=10) == [(0, 9, 1), (10, 19, 1)]
     assert world.acquire("a", TENS, most=40, size=20) == [(20, 39, 1), (40, 59, 1)]
 
 
+@pytest.mark.conformance("SH36")
 def test_never_more_than_the_record_limit(world: World) -> None:
     assert world.acquire("a", TENS, most=15, mode=RECORD_LIMIT) == [(0, 14, 1)]
     assert world.acquire("b", TENS, most=3, mode=RECORD_LIMIT) == [(15, 17, 1)]
 
 
+@pytest.mark.conformance("SH34")
 def test_redeliveries_come_first_and_with_new_records(world: World) -> None:
     world.acquire("a", TENS[:2], most=20)
     assert world.ack("a", (0, 1, ACCEPT), (2, 4, RELEASE), (5, 19, ACCEPT)) == 0
     assert world.acquire("b", TENS[:3]) == [(2, 4, 2), (20, 29, 1)]
 
 
+@pytest.mark.conformance("SH39")
 def test_one_bad_record_is_delivered_alone_in_the_end() -> None:
     assert [careful_size(100, count, 5) for count in (3, 4)] == [50, 1]
     assert [careful_size(100, count, 10) for count in (5, 6, 7, 8, 9)] == [50, 25, 12, 6, 1]
@@ -43,6 +47,7 @@ def test_one_bad_record_is_delivered_alone_in_the_end() -> None:
     assert careful_size(8, 2, 2) == 4
 
 
+@pytest.mark.conformance("SH53")
 def test_aborted_records_longer_than_the_window_do_not_stop_it() -> None:
     """SH53: Kafka's start offset does not move, and its window is full."""
     world = World(ShareSettings(max_locks=20))
@@ -52,6 +57,7 @@ def test_aborted_records_longer_than_the_window_do_not_stop_it() -> None:
     assert world.start == 250
 
 
+@pytest.mark.conformance("SH48")
 def test_gaps_in_front_are_skipped_and_those_inside_are_acquired(world: World) -> None:
     assert world.acquire("a", [(5, 9)]) == [(5, 9, 1)]
     assert world.start == 5
@@ -61,6 +67,7 @@ def test_gaps_in_front_are_skipped_and_those_inside_are_acquired(world: World) -
     assert (world.start, world.cells) == (21, [])
 
 
+@pytest.mark.conformance("SH51")
 def test_what_was_compacted_since_is_archived(world: World) -> None:
     world.acquire("a", TENS[:1])
     world.release("a")
@@ -68,6 +75,7 @@ def test_what_was_compacted_since_is_archived(world: World) -> None:
     assert world.start == 8
 
 
+@pytest.mark.conformance("SH46", "SH47")
 def test_a_renewed_lock_ends_later(world: World) -> None:
     world.acquire("a", TENS[:1])
     world.pass_time(20_000)
@@ -80,6 +88,7 @@ def test_a_renewed_lock_ends_later(world: World) -> None:
     assert world.ack("a", (4, 4, ACCEPT)) == 121
 
 
+@pytest.mark.conformance("SH44")
 def test_a_late_acknowledgement_counts_if_the_member_has_the_record_again(world: World) -> None:
     """SH44: only the member id is compared."""
     world.acquire("a", TENS[:1])
@@ -89,6 +98,7 @@ def test_a_late_acknowledgement_counts_if_the_member_has_the_record_again(world:
     assert world.ack("a", (0, 9, ACCEPT)) == 0
 
 
+@pytest.mark.conformance("SH31")
 def test_limits_count_when_a_record_becomes_available() -> None:
     world = World(ShareSettings(delivery_limit=5))
     world.begin()
@@ -101,6 +111,7 @@ def test_limits_count_when_a_record_becomes_available() -> None:
     assert world.start == 1
 
 
+@pytest.mark.conformance("SH69")
 def test_holes_between_stored_ranges_are_fetched_again(world: World) -> None:
     """SH69."""
     world.acquire("a", TENS[:3])
@@ -109,6 +120,7 @@ def test_holes_between_stored_ranges_are_fetched_again(world: World) -> None:
     assert world.acquire("b", TENS[:3]) == [(5, 9, 1), (10, 14, 2), (15, 19, 1)]
 
 
+@pytest.mark.conformance("SH59")
 def test_another_leader_frees_all_and_keeps_what_is_stored(world: World) -> None:
     world.acquire("a", TENS[:2])
     world.ack("a", (0, 9, ACCEPT))
@@ -118,6 +130,7 @@ def test_another_leader_frees_all_and_keeps_what_is_stored(world: World) -> None
     assert world.shard.states[KEY].leader_epoch == 1
 
 
+@pytest.mark.conformance("SH68")
 def test_a_new_state_epoch_sets_the_start_back_and_an_older_one_is_fenced(world: World) -> None:
     world.acquire("a", TENS[:2])
     world.ack("a", (0, 19, ACCEPT))
@@ -129,6 +142,7 @@ def test_a_new_state_epoch_sets_the_start_back_and_an_older_one_is_fenced(world:
     assert world.acquire("b", TENS[:2]) == [(5, 19, 1)]
 
 
+@pytest.mark.conformance("SH65")
 def test_a_late_write_takes_nothing_back(world: World) -> None:
     world.acquire("a", TENS[:2])
     world.ack("a", (0, 9, ACCEPT))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from share_model import KEY, World
@@ -198,6 +199,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.conformance("SH41", "SH49", "SH65")
 @QUICK
 @given(
     sizes=st.lists(st.integers(1, 7), min_size=3, max_size=12),
@@ -228,6 +230,7 @@ def by_offset(known: list[Cell], found: dict[int, tuple[int, int]]) -> dict[int,
     return found
 
 
+@pytest.mark.conformance("SH64")
 @QUICK
 @given(cells, cells)
 def test_merged_cells(known: list[tuple[int, int, int, int]], more: list[tuple[int, int, int, int]]) -> None:

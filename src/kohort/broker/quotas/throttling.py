@@ -27,11 +27,12 @@ from kohort.broker.request import RequestContext
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import ConnectionId, Millis, Mute
 from kohort.wire.schemas.fetch import FetchResponse
+from kohort.wire.schemas.share_fetch import ShareFetchResponse
 
-PRODUCE_KEY, FETCH_KEY = 0, 1
+PRODUCE_KEY, FETCH_KEY, SHARE_FETCH_KEY = 0, 1, 78
 NOT_COUNTED = frozenset((27,))
 """The keys of the APIs whose time does not count: those of other brokers."""
-OF_MEMBERS = frozenset((11, 12, 14, 68))
+OF_MEMBERS = frozenset((11, 12, 14, 68, 76))
 """The keys of the APIs by which a member stays in its group."""
 MEMBER_MS = 1_000
 """A connection on which a member sends heartbeats is muted for no longer at a time."""
@@ -89,6 +90,9 @@ class Throttling:
         elif context.api_key == FETCH_KEY and not answer.error_code:
             fetched = _size(answer)
             delay = max(delay, meters.charge(FETCH, *who, fetched, now))
+        elif context.api_key == SHARE_FETCH_KEY and not answer.error_code:
+            # Its records are locked for the member, so they are not held back: the next request waits longer.
+            delay = max(delay, meters.charge(FETCH, *who, _size(answer), now))
         if self._quotas.counts_time:
             self._lap()
             spent, connection.spent_ns = connection.spent_ns, 0
@@ -157,7 +161,7 @@ def _before_heartbeat(connection: Connection) -> int:
     return before
 
 
-def _size(answer: FetchResponse) -> int:
+def _size(answer: FetchResponse | ShareFetchResponse) -> int:
     """About the bytes of the answer."""
     size = 0
     for topic in answer.responses:

@@ -41,7 +41,12 @@ from kohort.storage.protocol import LogKey
 if TYPE_CHECKING:
     from kohort.coordinator.shares.shard import ShareShard
 
-TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "104857600"}
+TOPIC_CONFIGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.bytes": "104857600",
+}
 KEPT_RECORDS = 1_000
 """Records of a shard's log that may stay, besides two for each share-partition, before its beginning is dropped."""
 SNAPSHOTS_A_TURN = 200
@@ -194,9 +199,11 @@ class ShareShards:
         return self._pruned is not None
 
     def prune(self, now: Millis) -> None:
-        """A piece of work on one shard's log: write the state of its share-partitions again, then drop what is before.
+        """A piece of work on one shard's log, once a turn: write the state of its share-partitions again, then drop
+        what is before.
 
-        The log is no compacted one, because an update does not replace the one before."""
+        The log is no compacted one, because an update does not replace the one before. What is decided in the meantime
+        comes behind that place: an update whose snapshot is dropped counts for nothing, and a snapshot follows it."""
         if not self.shards:
             return
         if self._pruned is None:
@@ -210,15 +217,11 @@ class ShareShards:
             self._machines.ask(self._first + index, cast(Event, WriteSnapshots(some)))
             return
         partition = self._topics.partition_named(self.shards[index].log)
-        if partition.has_pending or self._machines.has_decided(self._first + index):
-            return  # the snapshots are not durable yet
-        self._turn.trim(partition, offset)
+        self._turn.trim(partition, offset)  # the snapshots are of earlier turns, so they are durable
         self._pruned = None
 
     def _begin(self, index: int) -> None:
         shard = self.shards[index]
         partition = self._topics.partition_named(shard.log)
-        if self._machines.has_decided(self._first + index):
-            return
         if partition.end_offset - partition.start_offset > KEPT_RECORDS + 2 * len(shard.states):
             self._pruned = index, partition.end_offset, list(shard.states)

@@ -66,10 +66,14 @@ class ShareGroups:
         """`names`: the topics that changed, if known."""
         wanted = None if names is None else set(names)
         for group in list(self.groups.values()):
-            known = {*group.subscribers, *(info.topic_name for info in group.initialized.values())}
-            if wanted is not None and wanted.isdisjoint(known):
+            if wanted is not None and not self._knows(group, wanted):
                 continue
             self.targets.refresh(group, now, bump=self.targets.forget_deleted(group))
+
+    def _knows(self, group: ShareGroup, names: set[str]) -> bool:
+        if not names.isdisjoint(group.subscribers):
+            return True
+        return any(info.topic_name in names for info in group.initialized.values())
 
     def deadline_reached(self, key: tuple[str, str, str], now: Millis) -> None:
         kind, group_id, member_id = key

@@ -14,12 +14,12 @@ from kohort.coordinator.shares.events import ShareKey
 from kohort.coordinator.shares.state import Snapshot, Update
 from kohort.wire.codec import decode, encode
 from kohort.wire.errors import ProtocolError
-from kohort.wire.schemas.read_share_group_state import StateBatch
 from kohort.wire.schemas.share_state_records import (
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,
     ShareUpdateValue,
+    StateBatch,
 )
 
 SNAPSHOT, UPDATE = 0, 1

@@ -1,7 +1,14 @@
 """ShareAcknowledge (API key 79)."""
 
 from kohort.wire.schema import Uuid, field, message
-from kohort.wire.schemas.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
+
+
+@message()
+class AcknowledgementBatch:
+    first_offset: int = field("int64")
+    last_offset: int = field("int64")
+    acknowledge_types: tuple[int, ...] = field(["int8"])
+    """As in ShareFetch."""
 
 
 @message()
@@ -26,6 +33,12 @@ class ShareAcknowledgeRequest:
 
 
 @message()
+class LeaderIdAndEpoch:
+    leader_id: int = field("int32", default=0)
+    leader_epoch: int = field("int32", default=0)
+
+
+@message()
 class PartitionData:
     partition_index: int = field("int32")
     error_code: int = field("int16", default=0)
@@ -37,6 +50,14 @@ class PartitionData:
 class ShareAcknowledgeTopicResponse:
     topic_id: Uuid = field("uuid")
     partitions: tuple[PartitionData, ...] = field([PartitionData])
+
+
+@message()
+class NodeEndpoint:
+    node_id: int = field("int32")
+    host: str = field("string")
+    port: int = field("int32")
+    rack: str | None = field("string", nullable="0+", default=None)
 
 
 @message(api_key=79, versions="1-2", flexible="0+")

@@ -4,7 +4,6 @@ Type 0 is a snapshot of a share-partition, type 1 a change since its last snapsh
 """
 
 from kohort.wire.schema import Uuid, field, message
-from kohort.wire.schemas.read_share_group_state import StateBatch
 
 
 @message(versions="0")
@@ -12,6 +11,14 @@ class ShareSnapshotKey:
     group_id: str = field("string")
     topic_id: Uuid = field("uuid")
     partition: int = field("int32")
+
+
+@message()
+class StateBatch:
+    first_offset: int = field("int64")
+    last_offset: int = field("int64")
+    delivery_state: int = field("int8")
+    delivery_count: int = field("int16")
 
 
 @message(versions="0", flexible="0+")

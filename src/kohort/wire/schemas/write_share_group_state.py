@@ -1,7 +1,14 @@
 """WriteShareGroupState (API key 85)."""
 
 from kohort.wire.schema import Uuid, field, message
-from kohort.wire.schemas.read_share_group_state import StateBatch
+
+
+@message()
+class StateBatch:
+    first_offset: int = field("int64")
+    last_offset: int = field("int64")
+    delivery_state: int = field("int8")
+    delivery_count: int = field("int16")
 
 
 @message()

@@ -11,12 +11,13 @@ from kohort.broker.request import ROW_BYTES, InSteps, RequestContext
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from kohort.wire.schemas.share_fetch import NodeEndpoint
 
 
 def share_acknowledge(state: BrokerState, request: ShareAcknowledgeRequest, context: RequestContext) -> Any:
@@ -61,7 +62,9 @@ def _steps(
                     partition_index=partition.partition_index,
                     error_code=acked.error,
                     error_message=acked.error.message if acked.error else None,
-                    current_leader=acked.leader,
+                    current_leader=LeaderIdAndEpoch(
+                        leader_id=acked.leader.leader_id, leader_epoch=acked.leader.leader_epoch
+                    ),
                 )
             )
             if len(rows) % STEP == 0:

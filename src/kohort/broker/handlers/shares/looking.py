@@ -82,7 +82,7 @@ def look_at(state: BrokerState, wait: FetchWait, leaders: CurrentLeaders) -> Loo
         limit = limit if quota is None else min(limit, quota)
     settings = state.shards[state.shard_of(cast(str, request.group_id))].settings.of(cast(str, request.group_id))
     committed = settings.share_isolation_level == READ_COMMITTED
-    share = min(limit, state.turn.fetch_share_bytes)
+    share = max(1, min(limit, state.turn.fetch_share_bytes))  # one batch at least
     return Looking(state, wait, leaders, committed, share, request.max_records)
 
 

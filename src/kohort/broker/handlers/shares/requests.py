@@ -17,8 +17,10 @@ from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.share_groups.checks import LONGEST_MEMBER_ID
 from kohort.coordinator.shares.events import GAP, REJECT, RENEW, AckBatch, Acknowledge, ShareKey
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas import share_acknowledge
 from kohort.wire.schemas.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch
 
+Batches = Sequence[AcknowledgementBatch] | Sequence[share_acknowledge.AcknowledgementBatch]
 RENEW_VERSION = 2
 """The first version whose requests may renew locks."""
 STEP = 50
@@ -68,7 +70,7 @@ def acknowledge(
     context: RequestContext,
     names: tuple[str, str],
     place: tuple[bytes, int],
-    batches: Sequence[AcknowledgementBatch],
+    batches: Batches,
     leaders: CurrentLeaders,
     *,
     renews: bool,
@@ -89,7 +91,7 @@ def acknowledge(
     return Acked(state.shares.ask(key, event, context.request_id))
 
 
-def _is_formed(batches: Sequence[AcknowledgementBatch], most: int, *, renews: bool) -> bool:
+def _is_formed(batches: Batches, most: int, *, renews: bool) -> bool:
     """SH9."""
     before = -1
     for batch in batches:

@@ -1,0 +1,115 @@
+"""Share groups with ACLs, quotas, transactions, several brokers, and storage that answers later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from acl_driver import Secured
+from quota_driver import FETCH, Limited
+from share_driver import ACCEPT, Member, ranges, row, share_wire, share_world
+from transaction_driver import Transactional
+from wire_driver import GROUP, SET
+
+from kohort.broker.authorization import Operation, Principal, Resource
+from kohort.broker.turn import MovePartition
+from kohort.storage.memory import MemoryStorage
+
+_O, _R = Operation, Resource
+BEGIN = {"group_share_enable": True, "share_coordinator_state_topic_num_partitions": 3}
+
+
+@pytest.mark.conformance("SH3", "SH4", "SH5")
+def test_rights_are_asked_for_each_topic_of_a_session() -> None:
+    secured = Secured(**BEGIN)
+    topic_id = secured.root.create_topic("t")
+    secured.root.alter_configs("g", GROUP, ("share.auto.offset.reset", SET, "earliest"))
+    secured.root.produce("t", "0", "1")
+    member = Member(secured.wire, "a", topic_id, principal=Principal("a"))
+    assert member.beat("t").error_code == 30
+    secured.allow("User:a", _O.READ, _R.GROUP, "g")
+    assert member.beat("t").error_code == 29
+    assert member.fetch(share_session_epoch=0).error_code == 0
+    secured.allow("User:a", _O.READ, _R.TOPIC, "t")
+    assert member.beat("t").error_code == 0
+    member.epoch = 0
+    assert member.take() == [(0, 1, 1)]
+    assert member.ack((0, 0, ACCEPT)) == 0
+    secured.delete({})
+    assert member.fetch().error_code == 30
+    secured.allow("User:a", _O.READ, _R.GROUP, "g")
+    secured.root.produce("t", "2")
+    assert row(member.fetch()).error_code == 29, "a topic of an earlier request"
+    assert member.ack((1, 1, ACCEPT)) == 29
+    other = Member(secured.wire, "b", topic_id, principal=Principal("b"))
+    assert other.fetch().error_code == 30
+    assert other.acknowledge((0, 0, ACCEPT), epoch=1).error_code == 30
+
+
+def test_shared_records_count_for_the_quota_of_fetches() -> None:
+    limited = Limited(**BEGIN)
+    topic_id = limited.admin.create_topic("t")
+    limited.admin.alter_configs("g", GROUP, ("share.auto.offset.reset", SET, "earliest"))
+    limited.admin.produce("t", b"x" * 50_000)
+    limited.set(FETCH, 1_000, user="a")
+    member = Member(limited.wire, "a", topic_id, principal=Principal("a"))
+    member.beat("t")
+    answer = member.fetch()
+    assert ranges(answer) == [(0, 0, 1)], "they are locked for it, so it gets them"
+    assert answer.throttle_time_ms == 1_000, "its connection has heartbeats, so it is muted for a second at a time"
+    assert limited.is_muted(member.connection)
+
+
+@pytest.mark.conformance("SH52")
+def test_committed_records_alone() -> None:
+    wire, client, [a, b] = share_world(0)
+    assert client.alter_configs("g", GROUP, ("share.isolation.level", SET, "read_committed"))[0] == 0
+    producer = Transactional(wire.connect())
+    assert producer.init() == 0
+    assert producer.produce("open") == 0
+    assert a.take() == []
+    a.send(max_wait_ms=60_000)
+    assert producer.abort() == 0
+    assert not [got for got in a.connection.responses if ranges(got)], "an aborted record is for nobody"
+    assert producer.produce("kept") == 0
+    assert producer.commit() == 0
+    found = [got for answer in a.connection.responses for got in ranges(answer)] or a.take()
+    assert [(first, count) for first, _, count in found] == [(2, 1)]
+    assert b.take() == []
+
+
+@pytest.mark.conformance("SH6", "SH59")
+def test_another_leader_begins_anew() -> None:
+    wire = share_wire(brokers=2)
+    client = wire.connect()
+    topic_id = client.create_topic("t")
+    client.alter_configs("g", GROUP, ("share.auto.offset.reset", SET, "earliest"))
+    leader = wire.broker.state.catalog.topics["t"].partitions[0].leader
+    other = 3 - leader
+    (client if leader == 1 else wire.connect(leader)).produce("t", "0", "1")
+    member = Member(wire, "a", topic_id, broker_id=wire.coordinator("g"))
+    member.beat("t")
+    member.connection = wire.connect(leader)
+    assert member.take() == [(0, 1, 1)]
+    assert member.ack((0, 0, ACCEPT)) == 0
+    wire.step(MovePartition("t", 0, other))
+    refused = row(member.fetch(partitions=(0,)))
+    assert (refused.error_code, refused.current_leader.leader_id) == (6, other)
+    assert member.ack((1, 1, ACCEPT)) == 6
+    member.connection, member.epoch = wire.connect(other), 0
+    assert member.take() == [(1, 1, 1)]
+    wire.broker.validate()
+
+
+def test_records_that_storage_reads_later() -> None:
+    storage = MemoryStorage()
+    _, _, [a, _] = share_world(5, storage=storage)
+    again = share_wire(storage=storage, parks_reads=True)
+    members = [Member(again, name, a.topic_id) for name in "xy"]
+    for member in members:
+        member.send(max_wait_ms=60_000, max_records=3, share_acquire_mode=1)
+        assert not member.connection.responses
+    again.do_reads()
+    again.do_reads()
+    found: list[Any] = [ranges(member.connection.take()) for member in members]
+    assert found == [[(0, 2, 1)], [(3, 4, 1)]]
