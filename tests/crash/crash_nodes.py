@@ -164,6 +164,7 @@ class CrashNodes(CrashServer):
             time.monotonic() - since < KNOWN_S for since in self._stands_by.values()
         ):
             assert time.monotonic() < end, f"no node stands by; their log is {self._log}"
+            self.spawn()  # what a blip has deposed
             time.sleep(0.05)
 
     def stop(self) -> None:
