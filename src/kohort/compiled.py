@@ -69,6 +69,7 @@ HOT: tuple[str, ...] = (
     "kohort.server.turns",
     "kohort.storage.check",
     "kohort.storage.gathered",
+    "kohort.storage.intact",
     "kohort.storage.sqlite_format",
     "kohort.wire.batches",
     "kohort.wire.codec",

@@ -143,7 +143,7 @@ class CrashNodes(CrashServer):
                 code = node.wait(READY_S)
             except subprocess.TimeoutExpired:
                 code = 0
-            if code != DEPOSED and not self._ends.is_set():
+            if code not in (DEPOSED, -signal.SIGKILL) and not self._ends.is_set():
                 self.violations.append(f"node {number + 1} was deposed and ended with {code}")
             if not self._ends.is_set():
                 self.spawn()
@@ -164,6 +164,7 @@ class CrashNodes(CrashServer):
             time.monotonic() - since < KNOWN_S for since in self._stands_by.values()
         ):
             assert time.monotonic() < end, f"no node stands by; their log is {self._log}"
+            self.spawn()  # what a blip has deposed
             time.sleep(0.05)
 
     def stop(self) -> None:

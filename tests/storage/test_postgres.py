@@ -173,6 +173,30 @@ def test_a_stop_does_not_wait_for_a_server_that_is_gone(node: Node, postgres_ser
         postgres_server.start()
 
 
+def test_a_takeover_that_a_failover_has_lost_is_noticed(node: Node, admin: psycopg.Connection[Any]) -> None:
+    admin.execute("UPDATE kohort.slot SET owner = 2 WHERE id = 7")
+    admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", (WRITER,))
+    with pytest.raises(Fenced):
+        node.commit(Append(LOG, (make_batch(1),)))
+    assert value(admin, "SELECT count(*) FROM kohort.batch") == 1
+
+
+def test_an_engine_opens_when_what_it_finds_is_safe(
+    node: Node, admin: psycopg.Connection[Any], no_standby: Callable[[str], None], postgres_url: str
+) -> None:
+    """What it reads may be a commit that only the lost primary has."""
+    node.close()
+    no_standby("nobody")
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(opened_postgres, postgres_url)
+        waiting_writer(admin, "SyncRep")
+        admin.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        waiting_writer(admin, "SyncRep")  # the empty turn
+        assert not opening.done()
+        no_standby("")
+        opening.result(20).close()
+
+
 @pytest.mark.parametrize("loss", ["UPDATE kohort.node SET turn = turn - 2", "DELETE FROM kohort.node"])
 def test_a_database_that_has_lost_turns_is_not_used(node: Node, admin: psycopg.Connection[Any], loss: str) -> None:
     for n in range(1, 4):

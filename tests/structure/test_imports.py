@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "broker.security",
         "coordinator.assignors",
         "coordinator.patterns",
+        "storage.postgres",
     },
     "__main__": {"cli"},
 }

@@ -49,8 +49,10 @@ def nodes(
     output: Output = Format.TABLE,
 ) -> None:
     """List the nodes on a database, also while none serves: leases, and who owns the data (experimental)."""
-    from kohort.server.nodes import StorageError, Unavailable, nodes_of
-
+    try:
+        from kohort.storage.postgres.report import StorageError, Unavailable, nodes_of
+    except ImportError as error:
+        fail(f"storage needs {error.name}: pip install 'kohort[postgres]'")
     try:
         found = nodes_of(storage)
     except StorageError as error:

@@ -4,8 +4,8 @@ server            `Server`: storage, broker, turn loop and listeners, started an
 serve             the process: signals, exit codes, the ready line
 slow_requests     lines of the log about requests that took long, with their phases
 supervisor        what systemd learns: ready, stopping, still replaying, turns end
-nodes             the nodes on a database, for commands
 stopped           one request to the broker of a stopped data directory
+database/         a server whose data is in a database
 backups/          backup, verification and restore of a data directory
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
 memory/           the memory of the process, and the garbage collector

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kohort.broker.broker import Broker
-from kohort.broker.nodes import Endpoint, Node
+from kohort.broker.nodes import Endpoint
 from kohort.broker.start import Replaying, unwatched
-from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown, StandbysChanged
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
 from kohort.broker.turn_schedule import TurnObserver
 from kohort.broker.upstream.following import check_owner
 from kohort.config import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
     from kohort.server.security.tls_link import Inside
-    from kohort.storage.postgres.leases import NodeAddress
+    from kohort.storage.postgres.engine import PostgresStorage
 
 FLUSH_S = 1.5
 """How long a stop waits for answers to leave."""
@@ -130,13 +130,16 @@ class Server:
             if self._storage is None and not self.config.storage:
                 self._storage = open_storage(self.config, failed)
             self._bind()
-            storage = self._storage or await self._wait_for_data(failed)
+            storage = self._storage or await self._own_database(failed)
             self._assemble(storage)
             await self._turns.control(None)
             if self._front is not None:
                 self.added = AddedListeners(self.config, self._listeners, self._acceptor)
                 self._front.attach(self, self._broker.state, self._connections, self._turns)
-            self._watch_others(storage)
+            if self.config.storage:
+                from kohort.server.database.node import watch_others
+
+                watch_others(storage, self._turns.arrive)
             for listener in self._listeners:
                 listener.up()
             if self._http is not None:
@@ -158,35 +161,16 @@ class Server:
             self._release()
             raise
 
-    async def _wait_for_data(self, failed: Callable[[Exception], None]) -> Storage:
-        """Connect to the database. Returns when this node owns the data, perhaps after days as a stand-by."""
-        try:
-            from kohort.storage.postgres.engine import PostgresStorage
-            from kohort.storage.postgres.leases import NodeAddress, Timing
-        except ImportError as error:
-            raise ConfigError(f"storage needs {error.name}: pip install 'kohort[postgres]'") from None
+    async def _own_database(self, failed: Callable[[Exception], None]) -> PostgresStorage:
+        """Returns when this node owns the data, perhaps after days as a stand-by."""
+        from kohort.server.database.node import storage_of
+
         [place] = self._endpoints()
-        address = NodeAddress(self.config.broker_id, place.host, place.port, place.rack, place.by_listener or {})
-        timing = Timing(self.config.broker_session_timeout_ms / 1000, self.config.broker_heartbeat_interval_ms / 1000)
+        self._storage = database = storage_of(self.config, place, failed)
         if self._http is not None:
             await self._http.stand_by()
-        self._storage = storage = PostgresStorage(self.config.storage, address, log, failed, timing)
-        await asyncio.to_thread(storage.open)
-        return storage
-
-    def _watch_others(self, storage: Storage) -> None:
-        """Clients learn of the other nodes: one of them takes over if this one dies."""
-        watch = getattr(storage, "watch_others", None)
-        if watch is None:
-            return
-        loop, turns = asyncio.get_running_loop(), self._turns
-
-        def changed(others: Sequence[NodeAddress]) -> None:
-            nodes = tuple(Node(other.id, other.host, other.port, other.rack, other.by_listener) for other in others)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
-                loop.call_soon_threadsafe(turns.arrive, StandbysChanged(nodes))
-
-        watch(changed)
+        await asyncio.to_thread(database.open)
+        return database
 
     def _bind(self) -> None:
         may_be_insecure = self.config.allow_insecure_listeners

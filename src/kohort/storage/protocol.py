@@ -7,7 +7,8 @@ The broker hands over all operations of a turn in one `commit`. When `commit` re
 and power loss. If it raises, the broker assumes nothing of it and the process stops (fail-stop).
 
 One writer: `acquire` gives a lease. A commit with a lease that another writer has taken over raises `Fenced` and does
-nothing. The engines of this package lock their data, so a running server never loses its lease.
+nothing. SQLite locks its data, so a running server never loses its lease. On PostgreSQL another process may take over
+(`is_ours`).
 
 Threads: one call at a time, from any thread. `commit` may run in a writer thread, and reads may run off the event loop,
 between two commits. `log_info` costs no read and is called from the loop. A `LogReader` reads beside all of this, also
@@ -239,7 +240,7 @@ class LogReader(Protocol):
 
 
 class Storage(Protocol):
-    """An engine: SQLite, memory; later PostgreSQL. All pass tests/storage/test_contract.py."""
+    """An engine: SQLite, memory, PostgreSQL. All pass tests/storage/test_contract.py."""
 
     is_ours: Callable[[], bool] | None
     """False as soon as another process may have taken the data over: then nothing of it may be told. Called from any

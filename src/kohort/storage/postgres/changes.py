@@ -22,7 +22,7 @@ from kohort.storage.protocol import (
     Trim,
 )
 
-_COLUMN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+_COLUMN_ORDER = range(10)
 """The columns of `schema.BATCH_COLUMNS` between `log` and `data`, as a `Row` has them."""
 
 

@@ -114,7 +114,10 @@ class PostgresStorage:
             self._leases.start()
             while not await self._owns(connected[0]):
                 connected = await self._dial_again(connected[0])
-            self._logs.by_key = await load(connected[0])
+            dial, incarnation = partial(self._dial, "writer"), self._leases.incarnation
+            writer = Writer(connected, dial, self._node, incarnation, turn, self._log)
+            await writer.begin()
+            self._logs.by_key = await load(writer.connection)
         except BaseException:
             connected[0].terminate()
             raise
@@ -123,7 +126,7 @@ class PostgresStorage:
                 "the database has no synchronous standby",
                 hint="what kohort acknowledges is lost with the server's disk; see synchronous_standby_names",
             )
-        return Writer(connected, partial(self._dial, "writer"), self._node, self._leases.incarnation, turn, self._log)
+        return writer
 
     async def _owns(self, connection: asyncpg.Connection[Any]) -> bool:
         """Returns when this node owns the data; False if the connection is lost meanwhile."""

@@ -137,7 +137,7 @@ class Leases:
         async with connection.transaction():
             await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
             held = await connection.fetchval(
-                "SELECT instance FROM kohort.node_lease WHERE id = $1 AND until > clock_timestamp() FOR UPDATE", node.id
+                "SELECT instance FROM kohort.node_lease WHERE id = $1 AND until > clock_timestamp()", node.id
             )
             if held is not None and not _has_ended(held):
                 return None
@@ -197,10 +197,13 @@ class Leases:
                 )
             owners = await connection.fetch("SELECT DISTINCT owner FROM kohort.slot WHERE owner <> $1", node)
             for (owner,) in owners:
-                living = "SELECT until > clock_timestamp() FROM kohort.node_lease WHERE id = $1 FOR UPDATE"
+                living = "SELECT until > clock_timestamp() FROM kohort.node_lease WHERE id = $1"
                 if await connection.fetchval(living, owner) or not self._may_judge(
                     await self._stopped(connection, owner)
                 ):
+                    return int(owner)
+                # A lock keeps the owner from renewing until this transaction ends, which may wait for a standby server.
+                if await connection.fetchval(f"{living} FOR UPDATE", owner):
                     return int(owner)
                 for table in ("node_lease", "node"):
                     await connection.execute(

@@ -31,7 +31,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     slots: int
 
 
-def nodes(url: str) -> list[NodeStatus]:
+def nodes_of(url: str) -> list[NodeStatus]:
     """Raises StorageError. Starts an event loop."""
     return asyncio.run(_nodes(url))
 
@@ -47,3 +47,6 @@ async def _nodes(url: str) -> list[NodeStatus]:
             await connection.close(timeout=1)
     except (*NO_ANSWER, asyncpg.PostgresError) as error:
         raise Unavailable(f"cannot read {shown(url)}: {str(error) or type(error).__name__}") from error
+
+
+__all__ = ["NodeStatus", "StorageError", "Unavailable", "nodes_of"]

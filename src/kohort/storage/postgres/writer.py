@@ -8,6 +8,9 @@ What is visible is not yet safe: a commit that waited for its standby becomes vi
 cancelled, with a warning, or when the server that was lost had no time to wait. So a turn that is found done, or ends
 with a warning, is acknowledged after an empty turn behind it has been: the log of the database is a prefix.
 
+A failover may lose a takeover that nothing acknowledged depends on. So an engine begins with an empty turn, and a
+writer that connects again looks whether its node still owns everything.
+
 The writer waits for as long as it takes, and nothing is acknowledged meanwhile.
 """
 
@@ -33,6 +36,10 @@ PASSING = frozenset(("25006", "40001", "40P01", "55P03", "57014"))
 """Errors that say nothing against the statement: the server has become a standby, deadlocks, cancellations."""
 PASSING_CLASSES = frozenset(("08", "53", "57", "58"))
 """No connection, no resources (a full disk), shut down, an error of the system."""
+
+_LAST_TURN = """
+SELECT incarnation, turn, EXISTS (SELECT FROM kohort.slot WHERE owner <> $1) AS others FROM kohort.node WHERE id = $1
+"""
 
 Connected = tuple["asyncpg.Connection[Any]", Server]
 
@@ -127,6 +134,10 @@ class Writer:
                 )
         self._turn = number
 
+    async def begin(self) -> None:
+        """An empty turn: what was committed before, on any connection, is as safe as a turn. Raises as `commit`."""
+        await self.commit(Changes())
+
     async def _send(self, text: str, arguments: list[Any], number: int) -> Outcome:
         connection = self._connection
         if connection is None:
@@ -166,9 +177,7 @@ class Writer:
             if self._connection is None:
                 await self._connect()
             try:
-                row = await self.connection.fetchrow(
-                    "SELECT incarnation, turn FROM kohort.node WHERE id = $1", self._node
-                )
+                row = await self.connection.fetchrow(_LAST_TURN, self._node)
             except (*NO_ANSWER, asyncpg.PostgresError):
                 self._drop()
                 await self._pause(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
@@ -179,7 +188,7 @@ class Writer:
                     f"the database does not know this process (node {self._node}, incarnation {self._incarnation}): it "
                     "has lost commits, or is another database. Nothing is served from it"
                 )
-            if row["incarnation"] != self._incarnation:
+            if row["incarnation"] != self._incarnation or row["others"]:
                 raise Fenced
             return int(row["turn"])
 
