@@ -73,13 +73,14 @@ def codes_of(command: Any) -> set[int]:
     return {int(code) for code in re.findall(r"(?:^|, )(\d+) ", found[1])} if found else set()
 
 
+def asks_a_cluster(command: Any) -> bool:
+    return any("--bootstrap-server" in param.opts for param in command.params)
+
+
 def test_every_command_names_its_exit_codes(commands: dict[str, Any]) -> None:
     without = [name for name, command in commands.items() if not {0, 2} <= codes_of(command)]
     assert not without
-    asks = {
-        name for name, command in commands.items() if any("--bootstrap-server" in one.opts for one in command.params)
-    }
-    assert {name for name, command in commands.items() if 3 in codes_of(command)} == asks
+    assert not [name for name, command in commands.items() if asks_a_cluster(command) and 3 not in codes_of(command)]
 
 
 def test_wrong_usage_and_a_cluster_that_cannot_be_reached(
@@ -90,7 +91,7 @@ def test_wrong_usage_and_a_cluster_that_cannot_be_reached(
     for name, command in commands.items():
         run = CliRunner().invoke(app, [*name.split(), "--no-such-option"], prog_name="kohort")
         assert run.exit_code == 2, name
-        if 3 in codes_of(command) and name not in OTHERS:
+        if asks_a_cluster(command) and name not in OTHERS:
             given = [*name.split(), *ARGUMENTS.get(name, ()), "-b", "127.0.0.1:1"]
             run = CliRunner().invoke(app, given, prog_name="kohort")
             returned[name] = run.exit_code, run.output[-200:]
