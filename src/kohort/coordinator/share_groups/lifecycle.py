@@ -17,7 +17,7 @@ from kohort.coordinator.share_groups.records import (
     share_target_epoch_record,
 )
 from kohort.coordinator.share_groups.targets import ASSIGN, INITIALIZE, SESSION, ShareTargets
-from kohort.coordinator.shares.events import InitializeShares
+from kohort.coordinator.shares.events import RESET, InitializeShares
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
@@ -143,6 +143,10 @@ class ShareGroups:
             index = partition.partition_index
             if spec is None or not 0 <= index < spec.partitions:
                 rows.append(AlteredOffset(partition_index=index, error_code=UNKNOWN, error_message=UNKNOWN.message))
+                continue
+            if partition.start_offset < RESET:
+                invalid = ErrorCode.INVALID_REQUEST
+                rows.append(AlteredOffset(partition_index=index, error_code=invalid, error_message=invalid.message))
                 continue
             known = topics.get(spec.topic_id)
             indexes = {*(known.partitions if known is not None else ()), index}

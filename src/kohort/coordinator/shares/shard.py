@@ -29,11 +29,16 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.offsets.sizes import Total
 from kohort.coordinator.shares.cells import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
     Cell,
     count_terminal,
     cut,
     cut_changes,
     finished_up_to,
+    in_order,
     index_at,
     is_terminal,
     merge,
@@ -67,6 +72,9 @@ DUE_AT_ONCE = 20
 MOST_CHANGES = 1_000
 """Cells of an update; more are written as a snapshot. The broker keeps only the newest of a turn's large records of one
 key, so an update must never be large."""
+LARGEST_RANGE = 1_000_000
+"""Offsets of a range that is written from outside; a share-partition has at most 10,000 open at a time."""
+STORED = (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
 LAST_EPOCH = 65_535
 """Of snapshots: an unsigned 16-bit number."""
 
@@ -259,6 +267,8 @@ class ShareShard:
         self._arm(key, served)
 
     def _initialize(self, event: Initialize, now: Millis) -> ErrorCode:
+        if event.start < RESET:
+            return ErrorCode.INVALID_REQUEST
         for key in event.keys:
             state = self.states.get(key)
             if state is not None and event.state_epoch < state.state_epoch:
@@ -280,9 +290,12 @@ class ShareShard:
             return ErrorCode.FENCED_LEADER_EPOCH
         if event.state_epoch < state.state_epoch:
             return ErrorCode.FENCED_STATE_EPOCH
+        if not all(map(_is_cell, event.cells)):
+            return ErrorCode.INVALID_REQUEST
         start = max(state.start, event.start)
         cells = list(state.cells)
-        merge(cells, event.cells)
+        written = [(one[0], one[1], ARCHIVED, one[3]) if one[2] == ARCHIVING else one for one in event.cells]
+        merge(cells, in_order(written))
         cut(cells, start)
         complete = count_terminal(cells, start)
         epoch = state.snapshot_epoch + 1 & LAST_EPOCH
@@ -331,6 +344,11 @@ class ShareShard:
     def _reply(self, request_id: RequestId, body: Any) -> None:
         if request_id != NOBODYS:
             self._replies.append(Reply(request_id, body))
+
+
+def _is_cell(cell: Cell) -> bool:
+    first, last, state, count = cell
+    return 0 <= first <= last < first + LARGEST_RANGE and state in STORED and count >= 0
 
 
 def _terminal_below(cells: Sequence[Cell], start: int) -> int:

@@ -11,7 +11,6 @@ from typing import Any
 
 from kohort.broker.request import ROW_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
-from kohort.coordinator.shares.cells import in_order
 from kohort.coordinator.shares.events import Delete, Initialize, ShareKey, Write
 from kohort.coordinator.shares.state import ShareState
 from kohort.wire.errors import ErrorCode
@@ -112,7 +111,7 @@ def write(
     state: BrokerState, request: writing.WriteShareGroupStateRequest, context: RequestContext
 ) -> Generator[int, None, writing.WriteShareGroupStateResponse]:
     def row(key: ShareKey, asked: writing.PartitionData) -> Any:
-        cells = in_order(
+        cells = sorted(
             (each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in asked.state_batches
         )
