@@ -143,7 +143,7 @@ def test_large_fetches_that_wait_leave_room_for_small_ones() -> None:
     assert 10 < parked < 40
     assert waits.has_room(100)
     assert len(waits.take_all()) == parked
-    assert waits.has_room(50_000)
+    assert waits.has_room(25_000)
 
 
 # -- OffsetFetch
