@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +22,7 @@ from kohort.client.wire.blocking_connection import Connection
 from kohort.config import AUTHORIZER
 from kohort.gateway.sasl import Login
 from kohort.testing import KohortServer
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 USERS = {"gateway": "g-secret", "alice": "a-secret"}
@@ -122,6 +124,47 @@ def may_read(cluster: Cluster, group: str) -> bool:
     return True
 
 
+def bearer(**claims: str) -> bytes:
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=")
+    return b"auth=Bearer e30." + body + b"."
+
+
+def test_the_name_is_that_of_the_login_that_succeeds() -> None:
+    """A second login is not sent before the first one is answered."""
+    login = Login()
+    login.begins("SCRAM-SHA-512")
+    with pytest.raises(ProtocolError):
+        login.says(b"n,,n=mallory,r=x")
+    login.has_begun()
+    login.says(b"n,,n=mallory,r=x")
+    login.answered(0, b"r=xy,s=,i=4096", 0, 0.0)
+    login.says(b"c=biws,r=xy,p=z")
+    with pytest.raises(ProtocolError):
+        login.begins("SCRAM-SHA-512")
+    with pytest.raises(ProtocolError):
+        login.says(b"n,,n=admin,r=x")
+    login.answered(0, SERVER_FINAL, 0, 0.0)
+    assert (login.is_over(0), login.user) == (True, "mallory")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,\1" + bearer(sub="admin") + b"\1" + bearer(sub="mallory") + b"\1\1",
+        b"n,,\1" + bearer(scope="s") + b"\1\1",
+        b"n,,\1\1",
+    ],
+)
+def test_a_login_without_one_name_is_never_over(message: bytes) -> None:
+    """Of two tokens, Kafka checks the last one."""
+    login = Login()
+    login.begins("OAUTHBEARER")
+    login.has_begun()
+    login.says(message)
+    login.answered(0, b"", 0, 0.0)
+    assert not login.is_over(0)
+
+
 SERVER_FINAL = b"v=c2lnbmF0dXJl"
 TOKEN = b"n,,\1auth=Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJib2IifQ.\1\1"
 
@@ -137,12 +180,15 @@ TOKEN = b"n,,\1auth=Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJib2IifQ.\1\1"
 def test_a_login_is_over_with_its_last_answer(mechanism: str, messages: list[tuple[bytes, bytes]], user: str) -> None:
     login = Login()
     login.begins(mechanism)
+    login.has_begun()
     for said, answer in messages:
         assert not login.is_over(0)
         login.says(said)
         login.answered(0, answer, 10.0, 100.0)
     assert (login.is_over(109), login.is_over(110), login.user) == (True, False, user)
     login.begins(mechanism)
+    login.has_begun()
+    login.says(b"")
     login.answered(58, b"", 0, 101.0)
     assert not login.is_over(102)
 
@@ -150,6 +196,7 @@ def test_a_login_is_over_with_its_last_answer(mechanism: str, messages: list[tup
 def test_an_unknown_mechanism_is_never_over() -> None:
     login = Login()
     login.begins("GSSAPI")
+    login.has_begun()
     login.says(b"ticket")
     login.answered(0, b"", 0, 0)
     assert not login.is_over(0)

@@ -1,7 +1,11 @@
 """A client's login at the upstream cluster, read as it passes: whether it is over, and the user's name.
 
 Passwords are neither checked nor kept. The upstream cluster decides; its last answer says so. A mechanism that is not
-known here (GSSAPI) never counts as over, so its clients cannot use groups.
+known here (GSSAPI) never counts as over, so its clients cannot use groups. Nor does a login whose user cannot be read.
+
+A message names the user, and the answer to a later one says that the login has succeeded. So each message waits for the
+answer to the one before. A client that sends two logins at once could otherwise succeed with the first and get the name
+of the second.
 """
 
 from __future__ import annotations
@@ -9,10 +13,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
+
+from kohort.wire.errors import ProtocolError
 
 SCRAM = "SCRAM-"
 PLAIN, BEARER = "PLAIN", "OAUTHBEARER"
 KNOWN = frozenset((PLAIN, BEARER, "SCRAM-SHA-256", "SCRAM-SHA-512"))
+BEARER_TOKEN = re.compile(r"bearer +([\w.-]+)", re.ASCII | re.IGNORECASE)
 SERVER_FINAL = b"v="
 """The server's last message of SCRAM, if the password was right (RFC 5802)."""
 
@@ -28,29 +36,43 @@ class Login:
         self._mechanism = ""
         self._is_first = True
         self._said = ""
+        self._is_waiting = False
+        """The last message has no answer yet."""
 
     def is_over(self, now: float) -> bool:
         """The client has authenticated, and its session has not ended."""
         return self._has_succeeded and (self._until is None or now < self._until)
 
     def begins(self, mechanism: str) -> None:
-        """The first time, or again: until it succeeds, the last success counts."""
+        """SaslHandshake, the first time or again: until it succeeds, the last success counts. Raises ProtocolError."""
+        self._send()
         self._mechanism = mechanism.upper()
         self._is_first = True
 
     def says(self, message: bytes) -> None:
-        """A message of the client."""
+        """A message of the client in SaslAuthenticate. Raises ProtocolError."""
+        self._send()
         if self._is_first:
             self._is_first = False
             self._said = _user(self._mechanism, message)
 
+    def _send(self) -> None:
+        if self._is_waiting:
+            raise ProtocolError("a message of a login before the answer to the last one")
+        self._is_waiting = True
+
+    def has_begun(self) -> None:
+        """An answer to SaslHandshake."""
+        self._is_waiting = False
+
     def answered(self, error: int, message: bytes, lifetime_s: float, now: float) -> None:
         """An answer to SaslAuthenticate. After an error, the upstream broker closes the connection."""
+        self._is_waiting = False
         if error:
             self._has_succeeded = False
             return
         is_last = message.startswith(SERVER_FINAL) if self._mechanism.startswith(SCRAM) else not message
-        if not is_last or self._mechanism not in KNOWN:
+        if not is_last or self._mechanism not in KNOWN or not self._said:
             return
         self._until = now + lifetime_s if lifetime_s > 0 else None
         if not self._has_succeeded:
@@ -68,8 +90,9 @@ def _user(mechanism: str, message: bytes) -> str:
         name = next((part[2:] for part in text.split(",") if part.startswith("n=")), "")
         return name.replace("=2C", ",").replace("=3D", "=")
     if mechanism == BEARER:
-        token = next((part[12:] for part in text.split("\1") if part.startswith("auth=Bearer ")), "")
-        return _subject(token)
+        given = [value for name, _, value in (part.partition("=") for part in text.split("\1")) if name == "auth"]
+        token = BEARER_TOKEN.fullmatch(given[0]) if len(given) == 1 else None  # of two, brokers may take the other one
+        return _subject(token[1]) if token is not None else ""
     return ""
 
 
