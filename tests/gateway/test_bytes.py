@@ -6,12 +6,15 @@ import random
 
 import pytest
 
+from kohort.config import Address
 from kohort.gateway.answers import Answers
 from kohort.gateway.requests import Request, Requests, Route
+from kohort.gateway.rewriting import decoded_request, moved_coordinators
 from kohort.gateway.versions import FORWARDED, told
 from kohort.wire.codec import encode_request
-from kohort.wire.errors import ProtocolError
-from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.errors import ErrorCode, ProtocolError
+from kohort.wire.framing import PIECE
+from kohort.wire.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.metadata import MetadataRequest
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -130,6 +133,37 @@ def test_only_an_own_answer_keeps_the_upstream_waiting() -> None:
     assert answers.due_from is Route.OWN
     answers.feed(Route.OWN, answer(2))
     assert answers.due_from is None
+
+
+def test_the_coordinator_limits_its_own_answers() -> None:
+    answers = Answers(MOST)
+    answers.expect(request(1), Route.OWN)
+    large = answer(1, b"x" * MOST)
+    assert b"".join(answers.feed(Route.OWN, large)) == large
+
+
+def test_a_request_in_small_pieces_takes_the_memory_of_its_bytes() -> None:
+    keys = tuple(f"group-{number}" for number in range(20_000))
+    frame = encode_request(FindCoordinatorRequest(coordinator_keys=keys), 4, 6, "c")
+    splitter = Requests(MOST)
+    for at in range(0, len(frame), 2):
+        pieces = splitter.feed(frame[at : at + 2])
+        assert len(splitter._collected) <= 2 + len(frame) // PIECE
+    assert [piece.data for piece in pieces] == [frame]
+    large = encode_request(FindCoordinatorRequest(coordinator_keys=keys * 3), 4, 6, "c")
+    with pytest.raises(ProtocolError, match="elements"):
+        decoded_request(pieces[0].request, large, FindCoordinatorRequest)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_coordinator_without_a_listener_is_not_named(version: int) -> None:
+    names = {1: Address("gateway", 1)}
+    for broker, wanted in ((1, (0, "gateway", 1)), (2, (ErrorCode.COORDINATOR_NOT_AVAILABLE, "", -1))):
+        row = Coordinator(key="k", node_id=broker, host="upstream", port=9)
+        one = FindCoordinatorResponse(node_id=broker, host="upstream", port=9)
+        found = moved_coordinators(one if version == 3 else FindCoordinatorResponse(coordinators=(row,)), names.get)
+        told = found if version == 3 else found.coordinators[0]
+        assert (told.error_code, told.host, told.port) == wanted
 
 
 @pytest.mark.parametrize("frame", [answer(2), b"\0\0\0\1" + b"\0" * 4, answer(1, b"x" * MOST)])

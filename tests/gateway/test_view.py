@@ -112,6 +112,24 @@ def test_another_cluster_is_refused() -> None:
         list(view.see(answered(cluster="d"), (), 0))
 
 
+def test_what_passes_from_another_cluster_is_refused() -> None:
+    view = View(None, ())
+    seen(view, answered())
+    with pytest.raises(AnotherCluster, match="'d'"):
+        list(view.learn(answered(topic("t", 1), cluster="d")))
+
+
+@pytest.mark.parametrize(("host", "port"), [("h", -1), ("h", 0), ("h", 65_536), ("", 9092)])
+def test_a_broker_that_nobody_can_connect_to_does_not_count(host: str, port: int) -> None:
+    view = View(None, ())
+    bad = MetadataResponseBroker(node_id=0, host=host, port=port)
+    metadata = answered()
+    metadata = MetadataResponse(brokers=(bad, *metadata.brokers), cluster_id="c", topics=())
+    seen(view, metadata)
+    assert (set(view.brokers), view.coordinator) == ({1, 2}, 1)
+    assert not view.has_new_brokers(metadata)
+
+
 def test_topics_without_ids_have_one_of_their_name() -> None:
     view = View(None, ())
     found = seen(view, answered(topic("t", 1, NO_UUID), topic("u", 1, NO_UUID))).topics

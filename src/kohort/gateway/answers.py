@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 
+from kohort.config import INT_MAX
 from kohort.gateway.requests import Request, Route
 from kohort.wire.errors import ProtocolError
 
@@ -46,6 +47,7 @@ class _Stream:
 
 class Answers:
     def __init__(self, max_bytes: int) -> None:
+        """`max_bytes`: the length of an upstream broker's answer. The coordinator limits its own."""
         self._max_bytes = max_bytes
         self._order: deque[Owed] = deque()
         self._streams = {Route.OWN: _Stream(), Route.UPSTREAM: _Stream()}
@@ -82,26 +84,28 @@ class Answers:
         """Returns what may leave now. Raises ProtocolError if `data` is no answer to what was asked."""
         stream = self._streams[source]
         out: list[bytes] = []
-        while data:
+        if stream.head:
+            data, stream.head = stream.head + data, b""
+        at = 0
+        while at < len(data):
             if not stream.left:
-                if stream.head:
-                    data, stream.head = stream.head + data, b""
-                if len(data) < HEAD.size:
-                    stream.head = data
+                if len(data) - at < HEAD.size:
+                    stream.head = data[at:]
                     break
-                self._begin(stream, data)
+                self._begin(stream, data, at, self._max_bytes if source is Route.UPSTREAM else INT_MAX)
             owed = stream.under_way
             assert owed is not None
-            part, data = (data, b"") if len(data) <= stream.left else (data[: stream.left], data[stream.left :])
+            part = data[at : at + stream.left]
+            at += len(part)
             stream.left -= len(part)
             if not stream.left:
                 stream.under_way = None
             self._take(owed, part, not stream.left, out)
         return out
 
-    def _begin(self, stream: _Stream, data: bytes) -> None:
-        length, correlation_id = HEAD.unpack_from(data)
-        if not 4 <= length <= self._max_bytes:
+    def _begin(self, stream: _Stream, data: bytes, at: int, max_bytes: int) -> None:
+        length, correlation_id = HEAD.unpack_from(data, at)
+        if not 4 <= length <= max_bytes:
             raise ProtocolError(f"an answer of {length} bytes")
         if not stream.owed:
             raise ProtocolError(f"an answer to no request (correlation id {correlation_id})")

@@ -21,7 +21,7 @@ from kohort.client.errors import KafkaError, Unreachable, check
 from kohort.client.security.security import Security
 from kohort.client.wire.async_connection import AsyncConnection
 from kohort.gateway.versions import told
-from kohort.gateway.view import AnotherCluster, View
+from kohort.gateway.view import AnotherCluster, View, has_address
 from kohort.server import log
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -36,6 +36,11 @@ from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 REFRESH_S = 5.0
 TIMEOUT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+LEAST_PAUSE_S = 0.1
+"""Clients make the next round begin earlier: by creating topics, and by asking for metadata with new brokers. Between
+two rounds there is this pause, or one as long as the last round, so they cannot keep the gateway busy with rounds."""
+ENDS_S = 3.0
+"""How long one broker's ends of logs are waited for. Its partitions keep the ends of the last time."""
 LATEST = -1
 ANY = 1
 """In a filter of ACLs."""
@@ -76,7 +81,7 @@ class Follower:
         """The upstream cluster is another one: there are no more rounds."""
 
     def hurry(self) -> None:
-        """Begin the next round now."""
+        """Begin the next round soon."""
         self._soon.set()
 
     async def run(self) -> None:
@@ -84,6 +89,7 @@ class Follower:
         try:
             while True:
                 self._soon.clear()
+                began = time.monotonic()
                 try:
                     async with asyncio.timeout(TIMEOUT_S):
                         await self._round()
@@ -94,13 +100,14 @@ class Follower:
                 except (KafkaError, OSError) as error:  # TimeoutError among them
                     self._failed(str(error) or f"no answer in {TIMEOUT_S:.0f} s")
                     self._close()
-                    await self._sleep(pause_s * random.uniform(0.8, 1.2))
+                    await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))
                     pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
                 else:
                     if self.failure:
                         log.info("the upstream cluster answers", brokers=len(self._view.present))
                     self.failure, pause_s, self._has_seen = "", FIRST_PAUSE_S, True
                     self._seen()
+                    await asyncio.sleep(min(max(LEAST_PAUSE_S, time.monotonic() - began), self._refresh_s))
                     await self._sleep(self._refresh_s)
         finally:
             self._close()
@@ -127,17 +134,20 @@ class Follower:
         connection = await self._any()
         asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         metadata = await connection.ask(asked, MetadataResponse)
-        known = {(broker.host, broker.port) for broker in metadata.brokers}
+        known = {(broker.host, broker.port) for broker in metadata.brokers if has_address(broker)}
         for address in self._versions.keys() - known - {_address(connection)}:
             del self._versions[address]
-        for address in known - self._versions.keys():
-            with suppress(KafkaError):  # it may have gone, and Metadata does not know yet
-                await self._to(address)
+        # Side by side: several may have gone, and Metadata does not know yet.
+        await asyncio.gather(*map(self._read_versions, known - self._versions.keys()))
         apis = told(self._versions.values(), consumer_groups=self._state.serves_consumer_groups)
         self._untold.extend(self._view.see(metadata, apis, time.monotonic()))
         await self.tell_all()
-        await self._read_ends()
         await self._read_acls(connection)
+        await self._read_ends()
+
+    async def _read_versions(self, address: tuple[str, int]) -> None:
+        with suppress(KafkaError):
+            await self._to(address)
 
     async def tell_all(self) -> None:
         """Also what an interrupted round has left."""
@@ -228,10 +238,15 @@ class Follower:
             by_topic.setdefault(name, []).append(row)
         topics = tuple(ListOffsetsTopic(name=name, partitions=tuple(rows)) for name, rows in by_topic.items())
         try:
-            connection = await self._to(address)
-            answer = await connection.ask(ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse)
+            async with asyncio.timeout(ENDS_S):
+                connection = await self._to(address)
+                answer = await connection.ask(ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse)
         except KafkaError:
             return []  # the leader is away; Metadata will name another one
+        except TimeoutError:
+            if (stalled := self._connections.pop(address, None)) is not None:
+                stalled.close()
+            return []
         ids = {name: topic.topic_id for name, topic in self._view.topics.items() if name in by_topic}
         return [
             (ids[topic.name], row.partition_index, row.offset)

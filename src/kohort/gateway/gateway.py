@@ -23,7 +23,7 @@ from kohort.client.security.security import Security
 from kohort.config import Address, ConfigError
 from kohort.gateway.follower import REFRESH_S, Follower
 from kohort.gateway.link import Link
-from kohort.gateway.view import GONE_AFTER_S, View
+from kohort.gateway.view import GONE_AFTER_S, AnotherCluster, View
 from kohort.server import log
 from kohort.server.connection import Connection
 from kohort.server.connections import Connections
@@ -32,8 +32,11 @@ from kohort.server.listeners import ListenFailed
 from kohort.server.security.tls_link import Inside
 from kohort.server.server import Server
 from kohort.server.turns import TurnLoop
+from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.metadata import MetadataResponse
 
+TARGET_S = 4.0
+"""How long one broker may take to be connected, before the next one is tried."""
 FIRST_CONTACT = 0
 """The place of the listeners of the settings."""
 
@@ -120,8 +123,11 @@ class Gateway:
         await self._turns.control(event)
 
     def learn(self, metadata: MetadataResponse) -> None:
-        for event in self._view.learn(metadata):
-            self._turns.arrive(event)
+        try:
+            for event in self._view.learn(metadata):
+                self._turns.arrive(event)
+        except AnotherCluster as error:
+            raise ProtocolError(str(error)) from None
         if self._view.has_new_brokers(metadata):
             self._follower.hurry()
 
@@ -189,9 +195,10 @@ class Gateway:
         failure: OSError | None = None
         for host, port in self._targets(place):
             try:
-                await loop.create_connection(
-                    protocol, host, port, ssl=context, server_hostname=None if tls is None else host
-                )
+                async with asyncio.timeout(TARGET_S):
+                    await loop.create_connection(
+                        protocol, host, port, ssl=context, server_hostname=None if tls is None else host
+                    )
             except OSError as error:
                 failure = error
             else:

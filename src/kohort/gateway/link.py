@@ -39,6 +39,7 @@ from kohort.gateway.requests import (
     Request,
     Requests,
     Route,
+    why_refused,
 )
 from kohort.gateway.rewriting import (
     decoded_answer,
@@ -53,6 +54,7 @@ from kohort.gateway.rewriting import (
 )
 from kohort.gateway.sasl import Login
 from kohort.gateway.sides import OwnSide, UpstreamSide
+from kohort.server import open_files
 from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
 from kohort.server.log import LimitedLog
 from kohort.wire.errors import ProtocolError
@@ -68,12 +70,11 @@ BUFFER_BYTES = 1_048_576
 HELD_BYTES = 262_144
 """Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
 MOST_OWED = 1_000
-"""Requests without an answer, above which the client is not read."""
+"""Requests without an answer, above which the client is not read. It is not read either while more than BUFFER_BYTES of
+answers wait for an earlier one."""
 CONNECT_S = 10.0
-REFUSED = {
-    25: "AddOffsetsToTxn: offsets in transactions do not pass a gateway (docs/gateway.md)",
-    28: "TxnOffsetCommit: offsets in transactions do not pass a gateway (docs/gateway.md)",
-}
+LINGER_S = 10.0
+"""How long an upstream broker may take to read what a client has sent before its end."""
 GROUP = 0
 """FindCoordinator's type of keys."""
 SOFTWARE = 3
@@ -100,7 +101,7 @@ class Owner(Protocol):
 
     def arrive(self, event: Arrived) -> None: ...
     def learn(self, metadata: MetadataResponse) -> None:
-        """Called with each Metadata answer before it leaves."""
+        """Called with each Metadata answer before it leaves. Raises ProtocolError if it is that of another cluster."""
 
     def topics_changed(self) -> None:
         """Called when a client has created, grown or deleted topics."""
@@ -138,6 +139,7 @@ class Link:
         self._client: asyncio.Transport | None = None
         self._upstream: asyncio.Transport | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._lingering: asyncio.TimerHandle | None = None
         self._unsent: list[bytes] = []
         """Requests that wait for the upstream connection."""
         self._paused: set[str] = set()
@@ -190,13 +192,16 @@ class Link:
                     assert piece.request is not None
                     self._decide(own, piece.request, piece.data, forward)
                 elif piece.request is not None:
-                    raise _Refused(_why_refused(piece.request))
+                    raise _Refused(why_refused(piece.request))
         except (_Refused, ProtocolError) as error:
             self._forward(forward)
             self._close(str(error))
             return
         self._forward(forward)
-        if len(self._answers) > MOST_OWED:
+        self._check_unanswered()
+
+    def _check_unanswered(self) -> None:
+        if len(self._answers) > MOST_OWED or self._answers.held_bytes > BUFFER_BYTES:
             self._pause("unanswered")
 
     def eof_received(self) -> bool:
@@ -211,7 +216,7 @@ class Link:
         if own is not None:
             own.connection_lost(exc)
         if self._upstream is not None:
-            self._upstream.close()  # what was forwarded arrives, as if the client had sent it to the broker itself
+            self._linger(self._upstream)
             self._upstream = None
         elif self._opening is not None and not self._unsent:
             self._opening.cancel()
@@ -338,7 +343,9 @@ class Link:
 
         def read(answer: bytes) -> bytes:
             found = decoded_answer(request, answer, response)
-            if request.key == SASL_AUTHENTICATE:
+            if request.key == SASL_HANDSHAKE:
+                login.has_begun()
+            else:
                 login.answered(
                     found.error_code, found.auth_bytes, found.session_lifetime_ms / 1000, self._owner.clock()
                 )
@@ -389,16 +396,27 @@ class Link:
             self._opening = None
 
     def upstream_made(self, transport: asyncio.Transport) -> None:
+        if refusal := open_files.refusal(transport.get_extra_info("socket").fileno()):
+            self._unsent.clear()
+            self._close(refusal)
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
         unsent, self._unsent = self._unsent, []
         transport.writelines(unsent)
         if self._client is None:  # it has gone meanwhile
-            transport.close()
+            self._linger(transport)
             return
         self._upstream = transport
         if self._upstream_paused:
             transport.pause_reading()
         self._resume("connecting")
+
+    def _linger(self, transport: asyncio.Transport) -> None:
+        """The client has gone. What it has sent arrives, as if it had sent it to the broker itself."""
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def upstream_received(self, data: bytes) -> None:
         if self._client is None or self._client.is_closing():
@@ -407,7 +425,7 @@ class Link:
             self._own.stirred = True
         try:
             self._send(self._answers.feed(Route.UPSTREAM, data))
-        except ProtocolError as error:
+        except (ProtocolError, ValueError) as error:  # ValueError: an answer that cannot be encoded again
             self._close(f"the upstream broker's answer makes no sense: {error}")
             return
         if self._answers.held_bytes > HELD_BYTES and self._answers.due_from is Route.OWN:
@@ -415,6 +433,9 @@ class Link:
 
     def upstream_lost(self, exc: Exception | None) -> None:
         self._upstream = None
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
         self._upstream_paused.discard("order")
         self._resume("upstream")
         self._is_bound = self._login is not None
@@ -442,6 +463,7 @@ class Link:
 
     def own_answered(self, data: bytes) -> None:
         self._send(self._answers.feed(Route.OWN, data))
+        self._check_unanswered()
         if self._answers.held_bytes <= HELD_BYTES or self._answers.due_from is not Route.OWN:
             self._resume_upstream("order")
 
@@ -452,7 +474,7 @@ class Link:
             self._client.write(pieces[0])
         else:
             self._client.writelines(pieces)
-        if len(self._answers) <= MOST_OWED // 2:
+        if len(self._answers) <= MOST_OWED // 2 and self._answers.held_bytes <= BUFFER_BYTES // 2:
             self._resume("unanswered")
 
     def pause_own(self, *, paused: bool) -> None:
@@ -469,8 +491,3 @@ class Link:
 
 class _Refused(Exception):
     pass
-
-
-def _why_refused(request: Request) -> str:
-    told = REFUSED.get(request.key, f"the API with key {request.key}, version {request.version}, does not pass")
-    return f"a request that is not advertised: {told}"

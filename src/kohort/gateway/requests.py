@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kohort.broker.apis import APIS
 from kohort.gateway.versions import FORWARDED, OWN_KEYS
 from kohort.wire.errors import ProtocolError
-from kohort.wire.framing import BadLength, read_unsigned_varint, skip_tagged_fields
+from kohort.wire.framing import PIECE, BadLength, read_unsigned_varint, skip_tagged_fields
 
 PRODUCE, METADATA, FIND_COORDINATOR, LIST_GROUPS = 0, 3, 10, 16
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
@@ -43,6 +43,12 @@ TRANSACTIONAL_PRODUCE = 3
 """The first version that names a transactional id before `acks`."""
 MOST_BEFORE_ACKS = 65_536
 """Bytes of a Produce before its `acks`: header, client id and transactional id."""
+
+
+REFUSED = {
+    25: "AddOffsetsToTxn: offsets in transactions do not pass a gateway (docs/gateway.md)",
+    28: "TxnOffsetCommit: offsets in transactions do not pass a gateway (docs/gateway.md)",
+}
 
 
 class Route(IntEnum):
@@ -127,11 +133,19 @@ class Requests:
         self._left -= len(data)
         if request.route is not Route.WHOLE:
             return [Piece(None, request.route, data)]
-        self._collected.append(data)
+        if len(self._collected[-1]) < PIECE:  # many small pieces need no more memory than their bytes
+            self._collected[-1] += data
+        else:
+            self._collected.append(data)
         if self._left:
             return []
         whole, self._collected = b"".join(self._collected), []
         return [Piece(request, Route.WHOLE, whole)]
+
+
+def why_refused(request: Request) -> str:
+    told = REFUSED.get(request.key, f"the API with key {request.key}, version {request.version}, does not pass")
+    return f"a request that is not advertised: {told}"
 
 
 def _route(key: int, version: int) -> Route:

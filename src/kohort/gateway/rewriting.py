@@ -8,7 +8,7 @@ from typing import Any
 from kohort.broker.messages import changed
 from kohort.config import Address
 from kohort.gateway.requests import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, Request
-from kohort.wire.codec import decode_prefix, encode_response
+from kohort.wire.codec import decode_bounded, decode_prefix, encode_response
 from kohort.wire.errors import ErrorCode
 from kohort.wire.framing import body_offset, read_response_header
 from kohort.wire.schema import schema_of
@@ -50,10 +50,10 @@ def encoded_answer(request: Request, message: Any) -> bytes:
 
 
 def decoded_request(request: Request, frame: bytes, message: type) -> Any:
-    """`frame` has its length. Raises ProtocolError."""
+    """`frame` has its length. Raises ProtocolError, also for one with too many elements."""
     body = frame[4:]
     start = body_offset(body, request.version in schema_of(message).flexible)
-    return decode_prefix(message, request.version, body, start)[0]
+    return decode_bounded(message, request.version, body, start)[0]
 
 
 def moved_metadata(found: MetadataResponse, address_of: Addresses) -> MetadataResponse:
@@ -79,14 +79,17 @@ def moved_cluster(found: DescribeClusterResponse, address_of: Addresses) -> Desc
 
 
 def moved_coordinators(found: FindCoordinatorResponse, address_of: Addresses) -> FindCoordinatorResponse:
-    rows = []
-    for row in found.coordinators:
-        at = address_of(row.node_id)
-        rows.append(row if at is None else changed(row, host=at.host, port=at.port))
+    rows = tuple(_moved_coordinator(row, address_of) for row in found.coordinators)
+    return changed(found if rows else _moved_coordinator(found, address_of), coordinators=rows)
+
+
+def _moved_coordinator(found: Any, address_of: Addresses) -> Any:
+    if found.error_code:
+        return found
     at = address_of(found.node_id)
-    if found.error_code or at is None:
-        return changed(found, coordinators=tuple(rows))
-    return changed(found, coordinators=tuple(rows), host=at.host, port=at.port)
+    if at is None:  # a new broker, which has no listener yet: clients ask again
+        return changed(found, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1, host="", port=-1)
+    return changed(found, host=at.host, port=at.port)
 
 
 def own_coordinator(

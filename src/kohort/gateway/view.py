@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
-from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseTopic
+from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kohort.wire.schemas.metadata_records import UpstreamApi, UpstreamBroker, UpstreamValue
 
+LAST_PORT = 65_535
 MISSES = 3
 GONE_AFTER_S = 60.0
 PARTITIONS_AN_EVENT = 1_000
@@ -59,11 +60,7 @@ class View:
     def see(self, metadata: MetadataResponse, apis: Sequence[UpstreamApi], now_s: float) -> list[UpstreamSeen]:
         """An answer about all topics. Raises AnotherCluster. The events have to reach the broker, in their order."""
         cluster_id = metadata.cluster_id or ""
-        if self.cluster is not None and self.cluster.cluster_id != cluster_id:
-            raise AnotherCluster(
-                f"the upstream cluster is {cluster_id!r}, and the data directory has the groups of the cluster "
-                f"{self.cluster.cluster_id!r}; use another --upstream or another --data-dir"
-            )
+        self._check_cluster(cluster_id)
         self._see_brokers(metadata, now_s)
         cluster = UpstreamValue(
             cluster_id=cluster_id,
@@ -78,14 +75,22 @@ class View:
             events.insert(0, UpstreamSeen(cluster=cluster, gone=tuple(gone)))
         return events
 
+    def _check_cluster(self, cluster_id: str) -> None:
+        if self.cluster is not None and self.cluster.cluster_id != cluster_id:
+            raise AnotherCluster(
+                f"the upstream cluster is {cluster_id!r}, and the data directory has the groups of the cluster "
+                f"{self.cluster.cluster_id!r}; use another --upstream or another --data-dir"
+            )
+
     def has_left(self, broker: int, now_s: float) -> bool:
         """The broker has been away for so long that it needs no listener. It keeps its slot."""
         return now_s - self._absent.get(broker, now_s) >= self._gone_after_s
 
     def _see_brokers(self, metadata: MetadataResponse, now_s: float) -> None:
-        self.present = frozenset(broker.node_id for broker in metadata.brokers)
+        listed = [broker for broker in metadata.brokers if has_address(broker)]
+        self.present = frozenset(broker.node_id for broker in listed)
         self._absent = {broker: self._absent.get(broker, now_s) for broker in self.brokers.keys() - self.present}
-        for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
+        for broker in sorted(listed, key=lambda broker: broker.node_id):
             known = self.brokers.get(broker.node_id)
             slot = self._free_slot() if known is None else known.slot
             self.brokers[broker.node_id] = UpstreamBroker(
@@ -113,7 +118,9 @@ class View:
     # -- what passes
 
     def learn(self, metadata: MetadataResponse) -> Iterator[UpstreamSeen]:
-        """An answer to a client."""
+        """An answer to a client. Raises AnotherCluster."""
+        if metadata.cluster_id is not None:  # the first versions of Metadata do not have it
+            self._check_cluster(metadata.cluster_id)
         changed = [found for topic in metadata.topics if (found := self._changed(topic, trusted=False)) is not None]
         yield from _in_pieces(changed)
 
@@ -123,6 +130,7 @@ class View:
         return any(
             (found := known.get(broker.node_id)) is None or (found.host, found.port) != (broker.host, broker.port)
             for broker in metadata.brokers
+            if has_address(broker)
         )
 
     def _changed(self, topic: MetadataResponseTopic, *, trusted: bool) -> FollowedTopic | None:
@@ -155,6 +163,11 @@ class View:
             for index, leader in enumerate(self.leaders.get(name, ())):
                 found.setdefault(leader, []).append((name, index))
         return found
+
+
+def has_address(broker: MetadataResponseBroker) -> bool:
+    """False if nobody can connect to it."""
+    return bool(broker.host) and 0 < broker.port <= LAST_PORT
 
 
 def _id_of(name: str) -> bytes:

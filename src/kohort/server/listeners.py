@@ -22,6 +22,7 @@ from kohort.server.arrivals import BACKLOG, Acceptor
 HTTP = "HTTP"
 """The protocol of the listener for /metrics and /readyz; the others speak Kafka's."""
 RESOLVE_S = 0.3
+LAST_PORT = 65_535
 
 
 class ListenFailed(Exception):
@@ -168,6 +169,10 @@ class AddedListeners:
         for settings in all_settings:
             host, of_settings = settings.addresses[0]
             chosen = of_settings + distance if of_settings or (port is not None and not added) else 0
+            if not 0 <= chosen <= LAST_PORT:
+                raise ListenFailed(
+                    f"cannot listen on {Address(host, chosen)}: there is no such port; see {settings.name}"
+                )
             moved = settings._replace(addresses=(Address(host, chosen),))
             sockets = BoundSockets(moved, may_be_insecure=config.allow_insecure_listeners)
             sockets.bind()

@@ -1,0 +1,121 @@
+"""Upstream brokers that misbehave, and clients that vanish: nothing is held for long."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kohort.client.security.security import Security
+from kohort.config import Config
+from kohort.gateway import follower as follower_module
+from kohort.gateway import link as link_module
+from kohort.gateway.follower import Follower
+from kohort.gateway.link import Link
+from kohort.gateway.sides import UpstreamSide
+from kohort.gateway.view import View
+from kohort.server.listeners import AddedListeners, ListenFailed
+from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker
+
+SECONDS = 10
+
+
+def a_link() -> Link:
+    log = SimpleNamespace(info=lambda *_, **__: None)
+    owner: Any = SimpleNamespace(max_bytes=1 << 20, clients_authenticate=False, log=log)
+    own: Any = SimpleNamespace(listener="PLAINTEXT", peer="client")
+    return Link(owner, own, 0)
+
+
+def a_follower() -> Follower:
+    async def tell(event: object) -> None: ...
+
+    state: Any = SimpleNamespace(shards=(), acl_authorizer=None, serves_consumer_groups=True)
+    return Follower([("h", 1)], Security(), View(None, ()), state, tell, lambda: None)
+
+
+async def test_what_a_client_has_sent_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client has gone, and the upstream broker does not read."""
+    monkeypatch.setattr(link_module, "LINGER_S", 0.02)
+    accepted: list[asyncio.StreamWriter] = []
+
+    async def stall(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        accepted.append(writer)
+
+    link = a_link()
+    link._unsent = [bytes(30_000_000)]
+    lost = asyncio.Event()
+    monkeypatch.setattr(link, "upstream_lost", lambda _: lost.set())
+    async with await asyncio.start_server(stall, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        await asyncio.get_running_loop().create_connection(lambda: UpstreamSide(link), "127.0.0.1", port)
+        async with asyncio.timeout(SECONDS):
+            await lost.wait()
+        for writer in accepted:
+            writer.close()
+
+
+def test_an_upstream_connection_leaves_the_last_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module.open_files, "refusal", lambda number: f"{number} files are open")
+    link, done = a_link(), []
+    link._client = SimpleNamespace(is_closing=lambda: False, close=lambda: done.append("client"))  # type: ignore[assignment]
+    upstream: Any = SimpleNamespace(
+        get_extra_info=lambda _: SimpleNamespace(fileno=lambda: 7), abort=lambda: done.append("upstream")
+    )
+    link.upstream_made(upstream)
+    assert done == ["client", "upstream"]
+
+
+async def test_a_leader_that_stalls_keeps_no_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower_module, "ENDS_S", 0.02)
+    follower, closed = a_follower(), []
+    never = asyncio.get_running_loop().create_future()
+    stalled: Any = SimpleNamespace(closed=False, ask=lambda *_: never, close=lambda: closed.append(1))
+    follower._connections["h", 1] = stalled
+    assert await follower._ends_of(("h", 1), [("t", 0)]) == []
+    assert (closed, follower._connections) == ([1], {})
+
+
+async def test_brokers_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some that cannot be reached do not take the time of the round."""
+    follower, others = a_follower(), asyncio.Barrier(2)
+    brokers = tuple(MetadataResponseBroker(node_id=port, host="h", port=port) for port in (1, 2, 3))
+
+    async def ask(*_: object) -> MetadataResponse:
+        return MetadataResponse(brokers=brokers, cluster_id="c", topics=())
+
+    async def connect(address: tuple[str, int]) -> Any:
+        if follower._versions or address != ("h", 1):
+            await others.wait()
+        follower._versions[address] = {3: (0, 12)}
+        return SimpleNamespace(ask=ask, address="h:9")
+
+    monkeypatch.setattr(follower, "_any", lambda: connect(("h", 1)))
+    monkeypatch.setattr(follower, "_to", connect)
+    async with asyncio.timeout(SECONDS):
+        await follower._round()
+    assert set(follower._versions) == {("h", 1), ("h", 2), ("h", 3)}
+
+
+async def test_rounds_that_clients_ask_for_have_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    follower, rounds = a_follower(), []
+
+    async def round_() -> None:
+        rounds.append(1)
+        follower.hurry()
+
+    monkeypatch.setattr(follower, "_round", round_)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5 * follower_module.LEAST_PAUSE_S):
+            await follower.run()
+    assert 1 <= len(rounds) <= 3
+
+
+@pytest.mark.parametrize("port", [65_536, -1])
+def test_a_broker_has_no_port_left(port: int) -> None:
+    added = AddedListeners(Config(listeners="127.0.0.1:0"), [], lambda *_: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ListenFailed, match="no such port"):
+        added.add(1, port)
