@@ -24,7 +24,7 @@ SECONDS = 10
 
 def a_link() -> Link:
     log = SimpleNamespace(info=lambda *_, **__: None)
-    owner: Any = SimpleNamespace(max_bytes=1 << 20, clients_authenticate=False, log=log)
+    owner: Any = SimpleNamespace(max_bytes=1 << 20, buffer_bytes=1 << 20, clients_authenticate=False, log=log)
     own: Any = SimpleNamespace(listener="PLAINTEXT", peer="client")
     return Link(owner, own, 0)
 

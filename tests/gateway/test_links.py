@@ -168,6 +168,23 @@ def test_a_client_that_asks_and_never_reads_is_not_read(gateway: GatewayServer) 
         assert max(found) < 6_000_000
 
 
+def test_collected_requests_count(gateway: GatewayServer) -> None:
+    """Many clients that send a part of a large request have one limit."""
+    host, _, port = gateway.bootstrap_servers.rpartition(":")
+    inflow = gateway.gateway._connections.inflow
+    frame = encode_request(FindCoordinatorRequest(coordinator_keys=tuple(map(str, range(20_000)))), 4, 1, "c")
+    before = inflow.total
+    with socket.create_connection((host, int(port))) as slow:
+        slow.sendall(frame[:60_000])
+        wait_for(lambda: inflow.total == before + 60_000, "the part counts")
+        slow.sendall(frame[60_000:])
+        assert slow.recv(1)
+        wait_for(lambda: inflow.total == before, "the request is handled")
+        slow.sendall(frame[:70_000])
+        wait_for(lambda: inflow.total == before + 70_000, "another one counts")
+    wait_for(lambda: inflow.total == before and not inflow.promised, "the client has gone")
+
+
 def test_offsets_in_transactions_are_refused(connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
     asked = AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, group_id="g")
     with pytest.raises(UnsupportedVersion, match="AddOffsetsToTxn"):

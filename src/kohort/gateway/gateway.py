@@ -22,7 +22,7 @@ from kohort.broker.turn import Arrived, FollowedTopic, UpstreamSeen
 from kohort.client.security.security import Security
 from kohort.config import Address, ConfigError
 from kohort.gateway.follower import REFRESH_S, Follower
-from kohort.gateway.link import Link
+from kohort.gateway.link import BUFFER_BYTES, LEAST_BUFFER_BYTES, Link
 from kohort.gateway.view import GONE_AFTER_S, AnotherCluster, View
 from kohort.server import log
 from kohort.server.connection import Connection
@@ -173,6 +173,12 @@ class Gateway:
     @property
     def is_known(self) -> bool:
         return self._view.cluster is not None
+
+    @property
+    def buffer_bytes(self) -> int:
+        """With many links before a broker that stalls, a share of the memory for requests."""
+        share = self._server.config.queued_max_request_bytes // (1 + len(self.links))
+        return max(LEAST_BUFFER_BYTES, min(BUFFER_BYTES, share))
 
     def arrive(self, event: Arrived) -> None:
         self._turns.arrive(event)

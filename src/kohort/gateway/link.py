@@ -6,8 +6,9 @@ byte. That connection is opened with the first such request, so a connection tha
 answers of both sides leave in the order of the requests (answers.py).
 
 Back-pressure. The client is not read while its requests do not leave (the upstream connection is not open or its buffer
-is full), while `own` does not want more, and while too many of its requests are not answered. The upstream broker is
-not read while the client does not read, or while too many bytes of answers wait for an earlier answer.
+is full), while `own` does not want more, and while too many of its requests are not answered or too many bytes of
+answers wait for an earlier one. The upstream broker is not read while the client does not read, or while too many bytes
+wait for an answer of `own`.
 
 The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise the next
 request opens another one; after a login it ends the client's connection, because the login belongs to the old one.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from kohort.broker.turn import Arrived, Passed
 from kohort.config import Address
@@ -67,11 +68,12 @@ from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandsha
 
 BUFFER_BYTES = 1_048_576
 """Bytes in the buffer of either socket above which the other side is not read."""
+LEAST_BUFFER_BYTES = 65_536
+"""The same for the upstream socket, if there are many links."""
 HELD_BYTES = 262_144
 """Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
 MOST_OWED = 1_000
-"""Requests without an answer, above which the client is not read. It is not read either while more than BUFFER_BYTES of
-answers wait for an earlier one."""
+"""Requests without an answer, above which the client is not read."""
 CONNECT_S = 10.0
 LINGER_S = 10.0
 """How long an upstream broker may take to read what a client has sent before its end."""
@@ -79,13 +81,6 @@ GROUP = 0
 """FindCoordinator's type of keys."""
 SOFTWARE = 3
 """The first version of ApiVersions that names the client's software."""
-
-
-class Target(NamedTuple):
-    """A broker of the upstream cluster."""
-
-    host: str
-    port: int
 
 
 class Owner(Protocol):
@@ -98,6 +93,10 @@ class Owner(Protocol):
     @property
     def is_known(self) -> bool:
         """The upstream cluster has been seen, now or by an earlier process."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of requests that may wait for the upstream broker of one link."""
 
     def arrive(self, event: Arrived) -> None: ...
     def learn(self, metadata: MetadataResponse) -> None:
@@ -134,6 +133,8 @@ class Link:
         self._answers = Answers(owner.max_bytes)
         self._login = Login() if owner.clients_authenticate else None
         self._software = ("", "")
+        self._is_collecting = False
+        """Bytes of a request that is collected count at `own`."""
         self._is_bound = False
         """A login belongs to an upstream connection that is closed."""
         self._client: asyncio.Transport | None = None
@@ -180,6 +181,9 @@ class Link:
         except ProtocolError as error:
             self._close(TLS_CAME if data.startswith(TLS_RECORD) else f"malformed request: {error}")
             return
+        if self._is_collecting and pieces:
+            self._is_collecting = False
+            own.collects(0, 0)
         forward: list[bytes] = []
         try:
             for piece in pieces:
@@ -199,6 +203,10 @@ class Link:
             return
         self._forward(forward)
         self._check_unanswered()
+        held, missing = self._requests.collected
+        if held:
+            self._is_collecting = True
+            own.collects(held, missing)
 
     def _check_unanswered(self) -> None:
         if len(self._answers) > MOST_OWED or self._answers.held_bytes > BUFFER_BYTES:
@@ -397,11 +405,11 @@ class Link:
 
     def upstream_made(self, transport: asyncio.Transport) -> None:
         if refusal := open_files.refusal(transport.get_extra_info("socket").fileno()):
-            self._unsent.clear()
             self._close(refusal)
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
+        high = self._owner.buffer_bytes
+        transport.set_write_buffer_limits(high=high, low=high // 4)
         unsent, self._unsent = self._unsent, []
         transport.writelines(unsent)
         if self._client is None:  # it has gone meanwhile
@@ -435,7 +443,6 @@ class Link:
         self._upstream = None
         if self._lingering is not None:
             self._lingering.cancel()
-            self._lingering = None
         self._upstream_paused.discard("order")
         self._resume("upstream")
         self._is_bound = self._login is not None

@@ -86,6 +86,11 @@ class Requests:
         self._collected: list[bytes] = []
 
     @property
+    def collected(self) -> tuple[int, int]:
+        """Of a request that is collected: the bytes that are here, and those that are missing."""
+        return sum(map(len, self._collected)), self._left if self._collected else 0
+
+    @property
     def is_forwarding(self) -> bool:
         """The last bytes were a part of a request to the upstream broker."""
         return self._left > 0 and self._under_way is not None and self._under_way.route is Route.UPSTREAM

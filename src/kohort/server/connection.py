@@ -209,6 +209,13 @@ class Connection:
         if self._queue_bytes > QUEUE_BYTES:
             self.pause_reading("queue")
 
+    def collects(self, held: int, missing: int) -> None:
+        """The gateway collects a request that this connection may not get: its bytes count as those of a frame here."""
+        grown, self.partial, self.missing = held - self.partial, held, missing
+        self._all.inflow.grew(self, max(grown, 0), finished=not missing)
+        if grown < 0:
+            self._all.inflow.shrank(-grown)
+
     def eof_received(self) -> bool:
         return False
 
