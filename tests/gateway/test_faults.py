@@ -17,6 +17,8 @@ from kohort.gateway.link import Link
 from kohort.gateway.sides import UpstreamSide
 from kohort.gateway.view import View
 from kohort.server.listeners import AddedListeners, ListenFailed
+from kohort.wire.codec import encode_request
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker
 
 SECONDS = 10
@@ -56,6 +58,32 @@ async def test_what_a_client_has_sent_does_not_wait_for_ever(monkeypatch: pytest
             await lost.wait()
         for writer in accepted:
             writer.close()
+
+
+async def test_a_flood_leaves_time_for_others() -> None:
+    link, written = a_link(), []
+    link._owner.coordinator = lambda: 1  # type: ignore[method-assign]
+    link._owner.address_of = lambda *_: None  # type: ignore[method-assign]
+
+    def write(answers: list[bytes]) -> None:
+        written.extend(answers)
+
+    link._client = SimpleNamespace(  # type: ignore[assignment]
+        is_closing=lambda: False,
+        write=lambda answer: write([answer]),
+        writelines=write,
+        pause_reading=lambda: None,
+        resume_reading=lambda: None,
+    )
+    asked = [encode_request(FindCoordinatorRequest(coordinator_keys=("g",)), 4, n, "c") for n in range(1_300)]
+    link.data_received(b"".join(asked[:1_200]))
+    assert len(written) == link_module.MOST_AT_ONCE
+    link.data_received(b"".join(asked[1_200:]))
+    for turns in range(1, 4):
+        assert len(written) == min(turns * link_module.MOST_AT_ONCE, 1_300)
+        await asyncio.sleep(0)
+    assert [int.from_bytes(answer[4:8], "big") for answer in written] == list(range(1_300))
+    assert not link._paused
 
 
 def test_an_upstream_connection_leaves_the_last_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 gateway     `Gateway`: the listeners of the upstream cluster's brokers, its state, the links of clients
 link        a client's connection, and its own connection to the upstream cluster
+owner       the part of the gateway that a link uses
 sides       the transport and the protocol of its other two ends
 requests    a client's bytes, cut at the requests, and who answers each
 answers     the order of the answers

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from kohort.broker.turn import Arrived, Passed
+from kohort.broker.turn import Passed
 from kohort.config import Address
 from kohort.gateway.answers import Answers
+from kohort.gateway.owner import Owner
 from kohort.gateway.requests import (
     API_VERSIONS,
     CONFIGS,
@@ -57,7 +58,6 @@ from kohort.gateway.sasl import Login
 from kohort.gateway.sides import OwnSide, UpstreamSide
 from kohort.server import open_files
 from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
-from kohort.server.log import LimitedLog
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.describe_cluster import DescribeClusterResponse
@@ -74,6 +74,8 @@ HELD_BYTES = 262_144
 """Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
 MOST_OWED = 1_000
 """Requests without an answer, above which the client is not read."""
+MOST_AT_ONCE = 500
+"""Requests of one client that are handled before other events of the loop: some ten milliseconds."""
 CONNECT_S = 10.0
 LINGER_S = 10.0
 """How long an upstream broker may take to read what a client has sent before its end."""
@@ -81,44 +83,6 @@ GROUP = 0
 """FindCoordinator's type of keys."""
 SOFTWARE = 3
 """The first version of ApiVersions that names the client's software."""
-
-
-class Owner(Protocol):
-    """The part of the gateway that a link uses."""
-
-    log: LimitedLog
-    max_bytes: int
-    clients_authenticate: bool
-
-    @property
-    def is_known(self) -> bool:
-        """The upstream cluster has been seen, now or by an earlier process."""
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of requests that may wait for the upstream broker of one link."""
-
-    def arrive(self, event: Arrived) -> None: ...
-    def learn(self, metadata: MetadataResponse) -> None:
-        """Called with each Metadata answer before it leaves. Raises ProtocolError if it is that of another cluster."""
-
-    def topics_changed(self) -> None:
-        """Called when a client has created, grown or deleted topics."""
-
-    def address_of(self, broker: int, listener: str) -> Address | None: ...
-    def coordinator(self) -> int: ...
-    def is_coordinators(self, place: int) -> bool: ...
-    async def connect(self, place: int, protocol: Callable[[], asyncio.Protocol]) -> None:
-        """Open a connection to the broker at a place; place 0: to any. Raises OSError, and what TLS raises."""
-
-    def own_of(self, own: Connection, user: str, software: tuple[str, str]) -> Connection:
-        """A connection to kohort's broker in the place of another, for a user who has logged in."""
-
-    def clock(self) -> float:
-        """Seconds, for differences."""
-
-    def opened(self, link: Link) -> None: ...
-    def closed(self, link: Link) -> None: ...
 
 
 class Link:
@@ -133,6 +97,8 @@ class Link:
         self._answers = Answers(owner.max_bytes)
         self._login = Login() if owner.clients_authenticate else None
         self._software = ("", "")
+        self._backlog: list[Piece] = []
+        """What has arrived and is not handled yet."""
         self._is_collecting = False
         """Bytes of a request that is collected count at `own`."""
         self._is_bound = False
@@ -181,9 +147,21 @@ class Link:
         except ProtocolError as error:
             self._close(TLS_CAME if data.startswith(TLS_RECORD) else f"malformed request: {error}")
             return
+        if self._backlog:
+            self._backlog += pieces
+            return
         if self._is_collecting and pieces:
             self._is_collecting = False
             own.collects(0, 0)
+        self._backlog = pieces
+        self._handle()
+
+    def _handle(self) -> None:
+        """Some of the backlog; the rest after other events of the loop."""
+        own = self._own
+        if own is None or self._client is None or self._client.is_closing():
+            return
+        pieces, self._backlog = self._backlog[:MOST_AT_ONCE], self._backlog[MOST_AT_ONCE:]
         forward: list[bytes] = []
         try:
             for piece in pieces:
@@ -203,6 +181,11 @@ class Link:
             return
         self._forward(forward)
         self._check_unanswered()
+        if self._backlog:
+            self._pause("backlog")
+            asyncio.get_running_loop().call_soon(self._handle)
+            return
+        self._resume("backlog")
         held, missing = self._requests.collected
         if held:
             self._is_collecting = True
@@ -220,6 +203,7 @@ class Link:
         self._owner.closed(self)
         own, self._own = self._own, None
         self._client = None
+        self._backlog = []
         self._answers = Answers(self._owner.max_bytes)  # which may refer to this link
         if own is not None:
             own.connection_lost(exc)
