@@ -144,7 +144,7 @@ def test_the_name_is_that_of_the_login_that_succeeds() -> None:
     with pytest.raises(ProtocolError):
         login.says(b"n,,n=admin,r=x")
     login.answered(0, SERVER_FINAL, 0, 0.0)
-    assert (login.is_over(0), login.user) == (True, "mallory")
+    assert (login.is_valid(0), login.user) == (True, "mallory")
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_the_name_is_that_of_the_login_that_succeeds() -> None:
         b"n,,\1\1",
     ],
 )
-def test_a_login_without_one_name_is_never_over(message: bytes) -> None:
+def test_a_login_without_one_name_is_never_valid(message: bytes) -> None:
     """Of two tokens, Kafka checks the last one."""
     login = Login()
     login.begins("OAUTHBEARER")
     login.has_begun()
     login.says(message)
     login.answered(0, b"", 0, 0.0)
-    assert not login.is_over(0)
+    assert not login.is_valid(0)
 
 
 SERVER_FINAL = b"v=c2lnbmF0dXJl"
@@ -177,26 +177,26 @@ TOKEN = b"n,,\1auth=Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJib2IifQ.\1\1"
         ("OAUTHBEARER", [(TOKEN, b"")], "bob"),
     ],
 )
-def test_a_login_is_over_with_its_last_answer(mechanism: str, messages: list[tuple[bytes, bytes]], user: str) -> None:
+def test_a_login_is_valid_after_its_last_answer(mechanism: str, messages: list[tuple[bytes, bytes]], user: str) -> None:
     login = Login()
     login.begins(mechanism)
     login.has_begun()
     for said, answer in messages:
-        assert not login.is_over(0)
+        assert not login.is_valid(0)
         login.says(said)
         login.answered(0, answer, 10.0, 100.0)
-    assert (login.is_over(109), login.is_over(110), login.user) == (True, False, user)
+    assert (login.is_valid(109), login.is_valid(110), login.user) == (True, False, user)
     login.begins(mechanism)
     login.has_begun()
     login.says(b"")
     login.answered(58, b"", 0, 101.0)
-    assert not login.is_over(102)
+    assert not login.is_valid(102)
 
 
-def test_an_unknown_mechanism_is_never_over() -> None:
+def test_an_unknown_mechanism_is_never_valid() -> None:
     login = Login()
     login.begins("GSSAPI")
     login.has_begun()
     login.says(b"ticket")
     login.answered(0, b"", 0, 0)
-    assert not login.is_over(0)
+    assert not login.is_valid(0)

@@ -77,8 +77,6 @@ class Follower:
         """Why the last round failed; "" if it succeeded."""
         self.failing_since = time.monotonic()
         self._has_seen = False
-        self.is_over = False
-        """The upstream cluster is another one: there are no more rounds."""
 
     def hurry(self) -> None:
         """Begin the next round soon."""
@@ -95,8 +93,7 @@ class Follower:
                         await self._round()
                 except AnotherCluster as error:
                     self._failed(str(error))
-                    self.is_over = True
-                    return
+                    return  # no more rounds: the data are those of the other cluster
                 except (KafkaError, OSError) as error:  # TimeoutError among them
                     self._failed(str(error) or f"no answer in {TIMEOUT_S:.0f} s")
                     self._close()

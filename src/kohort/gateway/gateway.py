@@ -38,7 +38,7 @@ from kohort.wire.schemas.metadata import MetadataResponse
 TARGET_S = 4.0
 """How long one broker may take to be connected, before the next one is tried."""
 FIRST_CONTACT = 0
-"""The place of the listeners of the settings."""
+"""The place of the listeners of the settings. That of a broker's listeners is its slot + 1."""
 
 
 class Gateway:
@@ -64,7 +64,7 @@ class Gateway:
         self.links: dict[Link, None] = {}
         self.listening: dict[int, dict[str, Address]] = {}
         """By slot: the addresses that clients get, by the name of the listener."""
-        self._unheard: dict[int, str] = {}
+        self._without_listener: dict[int, str] = {}
         """Slots that cannot listen, and why."""
         self._following: asyncio.Task[None] | None = None
         self._server: Server
@@ -103,7 +103,7 @@ class Gateway:
             since = time.monotonic() - self._follower.failing_since
             text = f"{text} has not answered for {since:.0f} s: {self._follower.failure}"
         checks = [Check("upstream", not self._follower.failure, text)]
-        for slot, why in self._unheard.items():
+        for slot, why in self._without_listener.items():
             checks.append(Check("listening", False, f"slot {slot}: {why}"))
         return checks
 
@@ -140,7 +140,7 @@ class Gateway:
         for broker in self._view.brokers.values():
             slot = broker.slot
             if self._view.has_left(broker.id, now):
-                self._unheard.pop(slot, None)
+                self._without_listener.pop(slot, None)
                 if self.listening.pop(slot, None) is not None:
                     self._server.added.remove(slot + 1)
                     log.info("a broker has left", broker=broker.id)
@@ -151,11 +151,11 @@ class Gateway:
                 port = self._ports[slot] if slot < len(self._ports) else None
                 bound = self._server.added.add(slot + 1, port)
             except (ListenFailed, ConfigError) as error:
-                if slot not in self._unheard:
+                if slot not in self._without_listener:
                     log.error("a broker has no listener", broker=broker.id, why=str(error))
-                self._unheard[slot] = str(error)
+                self._without_listener[slot] = str(error)
                 continue
-            self._unheard.pop(slot, None)
+            self._without_listener.pop(slot, None)
             self.listening[slot] = {
                 name: Address(self._server.advertised[name][0].host, address.port)
                 for name, address in bound.items()
@@ -190,7 +190,7 @@ class Gateway:
     def coordinator(self) -> int:
         return self._view.coordinator
 
-    def is_coordinators(self, place: int) -> bool:
+    def is_coordinator_at(self, place: int) -> bool:
         found = self._view.brokers.get(self._view.coordinator)
         return place == FIRST_CONTACT or (found is not None and found.slot + 1 == place)
 

@@ -13,8 +13,8 @@ wait for an answer of `own`.
 The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise the next
 request opens another one; after a login it ends the client's connection, because the login belongs to the old one.
 
-Before a login is over (sasl.py), requests of groups are refused. Afterwards another `own` takes them, whose principal
-is the user.
+Before a login has succeeded (sasl.py), requests of groups are refused. Afterwards another `own` takes them, whose
+principal is the user.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Link:
     @property
     def user(self) -> str:
         """Who has logged in; "" without a login."""
-        return "" if self._login is None or not self._login.is_over(self._owner.clock()) else self._login.user
+        return "" if self._login is None or not self._login.is_valid(self._owner.clock()) else self._login.user
 
     @property
     def unsent(self) -> int:
@@ -248,7 +248,7 @@ class Link:
 
     def _to_own(self, own: Connection, piece: Piece) -> None:
         if piece.request is not None:
-            is_open = self._login is None or self._login.is_over(self._owner.clock())
+            is_open = self._login is None or self._login.is_valid(self._owner.clock())
             if not is_open and piece.request.key != API_VERSIONS:
                 raise _Refused("a request of a group without a login, or after its end")
             self._answers.expect(piece.request, Route.OWN)
@@ -296,7 +296,7 @@ class Link:
                 said = decoded_request(request, data, ApiVersionsRequest)
                 self._software = said.client_software_name, said.client_software_version
             self._to_own(own, Piece(request, Route.OWN, data))
-        elif key == LIST_GROUPS and not self._owner.is_coordinators(self.place):
+        elif key == LIST_GROUPS and not self._owner.is_coordinator_at(self.place):
             self._send(self._answers.made(encoded_answer(request, no_groups())))
         elif key == LIST_GROUPS or (key in CONFIGS and names_groups(request, data)):
             self._to_own(own, Piece(request, Route.OWN, data))

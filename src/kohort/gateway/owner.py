@@ -37,7 +37,9 @@ class Owner(Protocol):
 
     def address_of(self, broker: int, listener: str) -> Address | None: ...
     def coordinator(self) -> int: ...
-    def is_coordinators(self, place: int) -> bool: ...
+    def is_coordinator_at(self, place: int) -> bool:
+        """Groups are listed by the listeners at this place."""
+
     async def connect(self, place: int, protocol: Callable[[], asyncio.Protocol]) -> None:
         """Open a connection to the broker at a place; place 0: to any. Raises OSError, and what TLS raises."""
 

@@ -1,7 +1,8 @@
-"""A client's login at the upstream cluster, read as it passes: whether it is over, and the user's name.
+"""A client's login at the upstream cluster, read as it passes: whether it has succeeded, and the user's name.
 
 Passwords are neither checked nor kept. The upstream cluster decides; its last answer says so. A mechanism that is not
-known here (GSSAPI) never counts as over, so its clients cannot use groups. Nor does a login whose user cannot be read.
+known here (GSSAPI) never counts as a success, so its clients cannot use groups. Nor does a login whose user cannot be
+read.
 
 A message names the user, and the answer to a later one says that the login has succeeded. So each message waits for the
 answer to the one before. A client that sends two logins at once could otherwise succeed with the first and get the name
@@ -39,7 +40,7 @@ class Login:
         self._is_waiting = False
         """The last message has no answer yet."""
 
-    def is_over(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         """The client has authenticated, and its session has not ended."""
         return self._has_succeeded and (self._until is None or now < self._until)
 
