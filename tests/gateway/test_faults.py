@@ -116,16 +116,27 @@ async def test_brokers_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -
         return MetadataResponse(brokers=brokers, cluster_id="c", topics=())
 
     async def connect(address: tuple[str, int]) -> Any:
-        if follower._versions or address != ("h", 1):
+        if address != ("h", 1):
             await others.wait()
         follower._versions[address] = {3: (0, 12)}
-        return SimpleNamespace(ask=ask, address="h:9")
+        follower._connections[address] = SimpleNamespace(ask=ask, address="h:1", closed=False)  # type: ignore[assignment]
+        return follower._connections[address]
 
     monkeypatch.setattr(follower, "_any", lambda: connect(("h", 1)))
     monkeypatch.setattr(follower, "_to", connect)
     async with asyncio.timeout(SECONDS):
         await follower._round()
     assert set(follower._versions) == {("h", 1), ("h", 2), ("h", 3)}
+    del follower._connections["h", 3]
+    follower._connections["h", 2].closed = True  # type: ignore[misc]
+    async with asyncio.timeout(SECONDS):
+        await follower._round()
+    assert len(follower._connections) == 3, "their versions may be others now"
+    brokers = brokers[:2]
+    closed: list[int] = []
+    follower._connections["h", 3].close = lambda *_: closed.append(3)  # type: ignore[method-assign]
+    await follower._round()
+    assert (len(follower._connections), len(follower._versions), closed) == (2, 2, [3])
 
 
 async def test_rounds_that_clients_ask_for_have_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

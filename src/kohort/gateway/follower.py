@@ -1,6 +1,6 @@
 """Reads the upstream cluster's metadata, and the ends of the logs that groups read, again and again.
 
-It has a connection to each broker that leads such a partition, with the credentials of the gateway. Each round asks one
+It has a connection to each broker, with the credentials of the gateway. Each round asks one
 broker for all topics; what has changed becomes events of the broker (view.py). The APIs that clients are told of are
 those of all brokers that have been asked.
 """
@@ -134,13 +134,20 @@ class Follower:
         known = {(broker.host, broker.port) for broker in metadata.brokers if has_address(broker)}
         for address in self._versions.keys() - known - {_address(connection)}:
             del self._versions[address]
-        # Side by side: several may have gone, and Metadata does not know yet.
-        await asyncio.gather(*map(self._read_versions, known - self._versions.keys()))
+            if (left := self._connections.pop(address, None)) is not None:
+                left.close()
+        # A broker that has closed its connection may come back with other versions. They are asked side by side:
+        # several may have gone, and Metadata does not know yet.
+        await asyncio.gather(*(self._read_versions(address) for address in known if not self._is_connected(address)))
         apis = told(self._versions.values(), consumer_groups=self._state.serves_consumer_groups)
         self._untold.extend(self._view.see(metadata, apis, time.monotonic()))
         await self.tell_all()
         await self._read_acls(connection)
         await self._read_ends()
+
+    def _is_connected(self, address: tuple[str, int]) -> bool:
+        connection = self._connections.get(address)
+        return connection is not None and not connection.closed
 
     async def _read_versions(self, address: tuple[str, int]) -> None:
         with suppress(KafkaError):
@@ -171,8 +178,7 @@ class Follower:
         raise Unreachable("cannot reach the upstream cluster", "; ".join(failures))
 
     async def _to(self, address: tuple[str, int]) -> AsyncConnection:
-        connection = self._connections.get(address)
-        if connection is None or connection.closed:
+        if not self._is_connected(address):
             timeout_ms = round(TIMEOUT_S * 1000 / 3)
             connection = await AsyncConnection.open(
                 *address, client_id=CLIENT_ID, connect_timeout_ms=timeout_ms, security=self._security
@@ -180,7 +186,7 @@ class Follower:
             self._connections[address] = connection
             found = connection.exchange.api_versions
             self._versions[address] = {key: (one.first, one.last) for key, one in found.items()}
-        return connection
+        return self._connections[address]
 
     # -- ACLs
 
