@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gateway_server import GatewayServer, wait_for
 
 from kohort.client.security.security import Security
+from kohort.client.wire.blocking_connection import Connection
 from kohort.config import Config
 from kohort.gateway import follower as follower_module
 from kohort.gateway import link as link_module
@@ -17,8 +20,11 @@ from kohort.gateway.link import Link
 from kohort.gateway.sides import UpstreamSide
 from kohort.gateway.view import View
 from kohort.server.listeners import AddedListeners, ListenFailed
+from kohort.testing import KohortServer
 from kohort.wire.codec import encode_request
+from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker
 
 SECONDS = 10
@@ -84,6 +90,25 @@ async def test_a_flood_leaves_time_for_others() -> None:
         await asyncio.sleep(0)
     assert [int.from_bytes(answer[4:8], "big") for answer in written] == list(range(1_300))
     assert not link._paused
+
+
+def test_a_stop_does_not_wait_for_the_upstream(upstream: KohortServer, caplog: pytest.LogCaptureFixture) -> None:
+    upstream.create_topic("empty", 1)
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
+    topics = (FetchTopic(topic="empty", partitions=(part,)),)
+    with GatewayServer(upstream.bootstrap_servers) as gateway:
+        gateway.wait_for_upstream()
+        with upstream._cluster() as direct:
+            leader = direct.topics(["empty"])["empty"].partitions[0].leader
+        port = gateway.broker_ports()[sorted(gateway.gateway._view.brokers).index(leader)]
+        with closing(Connection("127.0.0.1", port)) as client:
+            client.send(FetchRequest(max_wait_ms=20_000, min_bytes=1, max_bytes=100, topics=topics))
+            client.send(ListGroupsRequest())
+            wait_for(lambda: any(link.unsent for link in gateway.gateway.links), "the second answer waits")
+            with caplog.at_level("INFO", "kohort"):
+                gateway.stop()
+    assert "the gateway stops" in caplog.text
+    assert "not read in time" not in caplog.text
 
 
 def test_an_upstream_connection_leaves_the_last_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,10 @@ class Gateway:
             checks.append(Check("listening", False, f"slot {slot}: {why}"))
         return checks
 
+    def stop(self) -> None:
+        for link in list(self.links):
+            link.stop()
+
     def close(self) -> None:
         if self._following is not None:
             self._following.cancel()

@@ -240,6 +240,11 @@ class Link:
             self._owner.log.info("connection closed", peer=self.peer, reason=reason)
             self._client.close()
 
+    def stop(self) -> None:
+        """The gateway stops. Answers that wait for one of the upstream broker are not waited for."""
+        if self._answers.due_from is Route.UPSTREAM and self._answers.held_bytes:
+            self._close("the gateway stops")
+
     def abort(self) -> None:
         if self._client is not None:
             self._client.abort()

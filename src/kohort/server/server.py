@@ -76,6 +76,9 @@ class Front(Protocol):
     def checks(self) -> Sequence[Check]:
         """Of /readyz."""
 
+    def stop(self) -> None:
+        """The last turn is over: give up the answers that cannot leave soon."""
+
     def close(self) -> None: ...
 
 
@@ -390,6 +393,8 @@ class Server:
         try:
             async with asyncio.timeout(STOP_S):
                 await self._turns.control(Shutdown())
+            if self._front is not None:
+                self._front.stop()
             await self._connections.drain(FLUSH_S)
         except TimeoutError:
             log.warning(
