@@ -14,8 +14,10 @@ from kohort.client.security.security import Security
 from kohort.client.wire.blocking_connection import Connection
 from kohort.config import Config
 from kohort.gateway import follower as follower_module
+from kohort.gateway import gateway as gateway_module
 from kohort.gateway import link as link_module
 from kohort.gateway.follower import Follower
+from kohort.gateway.gateway import Gateway
 from kohort.gateway.link import Link
 from kohort.gateway.sides import UpstreamSide
 from kohort.gateway.view import View
@@ -183,3 +185,20 @@ def test_a_broker_has_no_port_left(port: int) -> None:
     added = AddedListeners(Config(listeners="127.0.0.1:0"), [], lambda *_: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(ListenFailed, match="no such port"):
         added.add(1, port)
+
+
+async def test_a_first_contact_tries_the_next_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not answer at all does not take the whole time."""
+    monkeypatch.setattr(gateway_module, "TARGET_S", 0.02)
+    gateway, tried = Gateway([("stalls", 1), ("answers", 2)], Security()), []
+    gateway._view = View(None, ())
+
+    async def create_connection(protocol: object, host: str, *_: object, **__: object) -> None:
+        tried.append(host)
+        if host == "stalls":
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", create_connection)
+    async with asyncio.timeout(SECONDS):
+        await gateway.connect(0, asyncio.Protocol)
+    assert tried == ["stalls", "answers"]

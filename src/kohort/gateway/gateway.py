@@ -36,7 +36,7 @@ from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.metadata import MetadataResponse
 
 TARGET_S = 4.0
-"""How long one broker may take to be connected, before the next one is tried."""
+"""How long one of several brokers may take to be connected, before the next one is tried."""
 FIRST_CONTACT = 0
 """The place of the listeners of the settings. That of a broker's listeners is its slot + 1."""
 
@@ -203,9 +203,10 @@ class Gateway:
         context = None if tls is None else tls.context()
         loop = asyncio.get_running_loop()
         failure: OSError | None = None
-        for host, port in self._targets(place):
+        targets = self._targets(place)
+        for host, port in targets:
             try:
-                async with asyncio.timeout(TARGET_S):
+                async with asyncio.timeout(TARGET_S if len(targets) > 1 else None):
                     await loop.create_connection(
                         protocol, host, port, ssl=context, server_hostname=None if tls is None else host
                     )
