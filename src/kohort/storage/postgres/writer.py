@@ -41,6 +41,12 @@ _LAST_TURN = """
 SELECT incarnation, turn, EXISTS (SELECT FROM kohort.slot WHERE owner <> $1) AS others FROM kohort.node WHERE id = $1
 """
 
+
+def is_passing(error: asyncpg.PostgresError) -> bool:
+    code = error.sqlstate or ""
+    return code in PASSING or code[:2] in PASSING_CLASSES
+
+
 Connected = tuple["asyncpg.Connection[Any]", Server]
 
 
@@ -152,8 +158,7 @@ class Writer:
             self._lost(error)
             return Outcome.UNKNOWN
         except asyncpg.PostgresError as error:
-            code = error.sqlstate or ""
-            if code not in PASSING and code[:2] not in PASSING_CLASSES:
+            if not is_passing(error):
                 raise StorageError(f"the database refuses a commit: {error}") from error
             self._lost(error)
             await self._pause(PAUSES_S[-1])
