@@ -187,6 +187,17 @@ def test_a_stop_does_not_wait_for_a_server_that_is_gone(node: Node, postgres_ser
         postgres_server.start()
 
 
+def test_a_stop_does_not_wait_for_a_standby_that_is_gone(
+    node: Node, admin: psycopg.Connection[Any], no_standby: Callable[[str], None]
+) -> None:
+    no_standby("nobody")
+    commit = node.begin(Append(LOG, (make_batch(1),)))
+    waiting_writer(admin, "SyncRep")
+    node.storage.abandon()
+    with pytest.raises(StorageError, match="stopped"):
+        commit.result(5)
+
+
 def test_a_takeover_that_a_failover_has_lost_is_noticed(node: Node, admin: psycopg.Connection[Any]) -> None:
     admin.execute("UPDATE kohort.slot SET owner = 2 WHERE id = 7")
     admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", (WRITER,))
