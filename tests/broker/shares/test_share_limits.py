@@ -14,6 +14,8 @@ from wire_driver import GROUP, SET
 from kohort.broker.authorization import Operation, Principal, Resource
 from kohort.broker.shares import shards
 from kohort.broker.turn import MovePartition
+from kohort.coordinator.share_groups import targets
+from kohort.coordinator.share_groups.assignor import assigned
 from kohort.coordinator.shares.events import ShareKey
 from kohort.storage.memory import MemoryStorage
 from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest, NewOffset, NewOffsetsTopic
@@ -142,6 +144,26 @@ def test_groups_without_members_have_a_limit() -> None:
     founded = [altered(f"{index}{'x' * 5_000}") or joined(f"{index}{'y' * 5_000}") for index in range(80)]
     assert 20 < founded.index(81) < 60
     assert altered("first") == 0, "it needs no more"
+
+
+def test_the_pieces_of_a_large_topic_make_two_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(subscribed: Any, partitions: Any, former: Any) -> Any:
+        found = assigned(subscribed, partitions, former)
+        made.append(sum(map(len, found.values())))
+        return found
+
+    monkeypatch.setattr(targets, "assigned", counted)
+    wire = share_wire()
+    wire.connect().create_topic("t", 2_100)
+    member = Member(wire, "a")
+    answer = member.beat("t")
+    assert answer.assignment is not None
+    assert made == [500, 2_100]
+    [given] = member.beat().assignment.topic_partitions
+    assert len(given.partitions) == 2_100
+    wire.broker.validate()
 
 
 def test_long_names_in_requests_are_not_kept() -> None:
