@@ -20,6 +20,7 @@ from kohort.broker.handlers.fetch import LARGE
 from kohort.broker.messages import changed
 from kohort.broker.turn import Frame
 from kohort.broker.waits.fetch_waits import FetchWait, FetchWaits
+from kohort.storage.protocol import LogKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.offset_commit import (
@@ -144,6 +145,17 @@ def test_large_fetches_that_wait_leave_room_for_small_ones() -> None:
     assert waits.has_room(100)
     assert len(waits.take_all()) == parked
     assert waits.has_room(25_000)
+
+
+def test_a_turn_answers_few_large_fetches_of_share_groups() -> None:
+    waits = FetchWaits()
+    for request_id in range(10):
+        context: Any = type("Context", (), {"request_id": request_id})
+        wait = FetchWait(None, context, 1_000, 500)
+        wait.shares = tuple((LogKey(bytes(16), index), "g") for index in range(1_000))
+        waits.park(wait, woken=True)
+    assert len(waits.take_woken()) == 2
+    assert len(waits.take_due(500)) == 2
 
 
 # -- OffsetFetch

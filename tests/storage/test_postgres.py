@@ -123,6 +123,20 @@ def test_a_commit_that_was_lost_before_it_happened_is_sent_again(node: Node, adm
     assert (node.bases, node.unknown) == ([0, 1, 2], 1)
 
 
+def test_a_log_is_created_after_the_connection_was_lost(node: Node, admin: psycopg.Connection[Any]) -> None:
+    node.storage._numbers.clear()  # as at the start: the first new log needs a number
+    ended = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE application_name = %s"
+    assert value(admin, ended, WRITER) == 1
+    node.commit(CreateLog(OTHER), Append(OTHER, (make_batch(0),)))
+    assert node.storage.log_info(OTHER) is not None
+    with admin.transaction():
+        admin.execute("UPDATE kohort.node SET incarnation = incarnation + 1")
+    node.storage._numbers.clear()
+    assert value(admin, ended, WRITER) == 1
+    with pytest.raises(Fenced):
+        node.commit(DeleteLog(OTHER), CreateLog(OTHER))
+
+
 @pytest.mark.parametrize("end", ["pg_terminate_backend", "pg_cancel_backend"])
 def test_a_commit_that_is_only_visible_is_not_acknowledged(
     node: Node, admin: psycopg.Connection[Any], no_standby: Callable[[str], None], end: str
@@ -171,6 +185,17 @@ def test_a_stop_does_not_wait_for_a_server_that_is_gone(node: Node, postgres_ser
             opened_postgres(postgres_server.url())
     finally:
         postgres_server.start()
+
+
+def test_a_stop_does_not_wait_for_a_standby_that_is_gone(
+    node: Node, admin: psycopg.Connection[Any], no_standby: Callable[[str], None]
+) -> None:
+    no_standby("nobody")
+    commit = node.begin(Append(LOG, (make_batch(1),)))
+    waiting_writer(admin, "SyncRep")
+    node.storage.abandon()
+    with pytest.raises(StorageError, match="stopped"):
+        commit.result(5)
 
 
 def test_a_takeover_that_a_failover_has_lost_is_noticed(node: Node, admin: psycopg.Connection[Any]) -> None:

@@ -12,8 +12,18 @@ from transaction_driver import Transactional
 from wire_driver import GROUP, SET
 
 from kohort.broker.authorization import Operation, Principal, Resource
+from kohort.broker.shares import shards
 from kohort.broker.turn import MovePartition
+from kohort.coordinator.share_groups import targets
+from kohort.coordinator.share_groups.assignor import assigned
+from kohort.coordinator.shares.events import ShareKey
 from kohort.storage.memory import MemoryStorage
+from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest, NewOffset, NewOffsetsTopic
+from kohort.wire.schemas.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    OffsetsAskedGroup,
+    OffsetsAskedTopic,
+)
 
 _O, _R = Operation, Resource
 BEGIN = {"group_share_enable": True, "share_coordinator_state_topic_num_partitions": 3}
@@ -113,3 +123,56 @@ def test_records_that_storage_reads_later() -> None:
     again.do_reads()
     found: list[Any] = [ranges(member.connection.take()) for member in members]
     assert found == [[(0, 2, 1)], [(3, 4, 1)]]
+
+
+def test_groups_without_members_have_a_limit() -> None:
+    """They stay until they are deleted, whether members or offsets that were set have founded them."""
+    wire, client, _ = share_world(0, "", group_max_total_bytes=1_048_576)
+    topics = (NewOffsetsTopic(topic_name="t", partitions=(NewOffset(partition_index=0, start_offset=0),)),)
+
+    def altered(name: str) -> int:
+        request = AlterShareGroupOffsetsRequest(group_id=name, topics=topics)
+        return int(client.ask(request, 0).error_code)
+
+    def joined(name: str) -> int:
+        member = Member(wire, "m", group=name)
+        error = member.beat("unknown").error_code
+        member.beat(epoch=-1)
+        return error
+
+    assert altered("first") == joined("second") == 0
+    founded = [altered(f"{index}{'x' * 5_000}") or joined(f"{index}{'y' * 5_000}") for index in range(80)]
+    assert 20 < founded.index(81) < 60
+    assert altered("first") == 0, "it needs no more"
+
+
+def test_the_pieces_of_a_large_topic_make_two_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(subscribed: Any, partitions: Any, former: Any) -> Any:
+        found = assigned(subscribed, partitions, former)
+        made.append(sum(map(len, found.values())))
+        return found
+
+    monkeypatch.setattr(targets, "assigned", counted)
+    wire = share_wire()
+    wire.connect().create_topic("t", 2_100)
+    member = Member(wire, "a")
+    answer = member.beat("t")
+    assert answer.assignment is not None
+    assert made == [500, 2_100]
+    [given] = member.beat().assignment.topic_partitions
+    assert len(given.partitions) == 2_100
+    wire.broker.validate()
+
+
+def test_long_names_in_requests_are_not_kept() -> None:
+    _, client, [a, _] = share_world(0)
+    kept = shards._cached_shard_of.cache_info().currsize
+    topics = (OffsetsAskedTopic(topic_name="t", partitions=(0,)),)
+    groups = (OffsetsAskedGroup(group_id="x" * 30_000, topics=topics),)
+    [found] = client.ask(DescribeShareGroupOffsetsRequest(groups=groups), 0).groups
+    assert found.topics[0].partitions[0].start_offset == -1
+    assert shards._cached_shard_of.cache_info().currsize == kept
+    long = ShareKey("y" * 300, a.topic_id, 5)
+    assert shards._shard_of(long, 50) == shards._cached_shard_of(long, 50)

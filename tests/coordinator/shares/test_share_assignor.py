@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator.share_groups.assignor import assigned
-from kohort.coordinator.share_groups.group import Partitions
+from kohort.coordinator.share_groups.group import Partitions, TopicPartition
 
 T, U = b"t" * 16, b"u" * 16
 QUICK = settings(
@@ -34,6 +36,22 @@ def test_members_are_spread_over_partitions(partitions: int, sizes: list[int]) -
         check(found, partitions)
         assert assigned(subscribed, {T: range(partitions)}, found) == found, "what is balanced stays"
         former = found
+
+
+def test_an_assignment_is_read_once_however_many_topics_there_are() -> None:
+    class Counted(Partitions):
+        reads = 0
+
+        def __iter__(self) -> Iterator[TopicPartition]:
+            Counted.reads += 1
+            return super().__iter__()
+
+    topics = [index.to_bytes(16, "big") for index in range(20)]
+    subscribed = {"a": frozenset(topics[1:]), "b": frozenset(topics[:-1])}
+    partitions = {topic: range(3) for topic in topics}
+    former = assigned(subscribed, partitions, {})
+    again = assigned(subscribed, partitions, {member: Counted(given) for member, given in former.items()})
+    assert (again, Counted.reads) == (former, 2)
 
 
 @pytest.mark.conformance("SH21")

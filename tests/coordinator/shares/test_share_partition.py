@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from share_model import KEY, World
+from share_model import KEY, ME, World
 
 from kohort.coordinator.shares.events import RECORD_LIMIT, Initialize, Load, ShareKey, Write
 from kohort.coordinator.shares.settings import ShareSettings
@@ -88,6 +90,15 @@ def test_a_renewed_lock_ends_later(world: World) -> None:
     assert world.ack("a", (4, 4, ACCEPT)) == 121
 
 
+def test_a_renewed_lock_lasts_as_long_as_the_setting_is_now(world: World) -> None:
+    world.settings = ShareSettings(lock_ms=60_000)
+    world.acquire("a", TENS[:1])
+    world.settings = ShareSettings(lock_ms=15_000)
+    assert world.ack("a", (0, 9, RENEW)) == 0
+    world.pass_time(15_000)
+    assert world.acquire("b", TENS[:1]) == [(0, 9, 2)]
+
+
 @pytest.mark.conformance("SH44")
 def test_a_late_acknowledgement_counts_if_the_member_has_the_record_again(world: World) -> None:
     """SH44: only the member id is compared."""
@@ -149,6 +160,16 @@ def test_a_late_write_takes_nothing_back(world: World) -> None:
     world.ask(Write(KEY, 1, 0, 3, 0, ((3, 5, 0, 1),)))
     assert world.start == 10
     assert world.replayed().states == world.shard.states
+
+
+@pytest.mark.parametrize(
+    ("start", "cell"),
+    [(0, (0, 3, 0, 32_767)), (2**63 - 1, (2**63 - 1, 2**63 - 1, 2, 1)), (2**63 - 1, None), (0, (5, 2**63 - 1, 2, 1))],
+)
+def test_a_write_from_outside_leaves_room_for_what_follows(world: World, start: int, cell: Any) -> None:
+    """One more delivery, and the offset behind the last one, must fit into their fields."""
+    assert world.ask(Write(KEY, 1, 0, start, 0, (cell,) if cell else (), ME)) == 42
+    assert world.acquire("a", TENS[:1]) == [(0, 9, 1)]
 
 
 def test_many_changes_are_a_snapshot(world: World) -> None:

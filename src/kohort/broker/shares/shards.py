@@ -50,19 +50,29 @@ TOPIC_CONFIGS = {
 KEPT_RECORDS = 1_000
 """Records of a shard's log that may stay, besides two for each share-partition, before its beginning is dropped."""
 SNAPSHOTS_A_TURN = 200
+LONGEST_CACHED = 255
+"""Characters of a group's name. Requests may name groups that are longer, and that nobody has checked."""
 
 
-@lru_cache(maxsize=16_384)
 def _hash_of(group: str, topic_id: bytes) -> int:
     """Java's hash of the beginning of a share-partition's name, which its partitions have in common."""
     topic = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
     return java_hash(f"{group}:{topic}:")
 
 
-@lru_cache(maxsize=65_536)
+_cached_hash_of = lru_cache(maxsize=16_384)(_hash_of)
+
+
 def _shard_of(key: ShareKey, shards: int) -> int:
     """As in Kafka (SharePartitionKey.asCoordinatorKey)."""
+    if len(key.group) <= LONGEST_CACHED:
+        return _cached_shard_of(key, shards)
     return shard_of_hash(java_hash(str(key.partition), _hash_of(key.group, key.topic_id)), shards)
+
+
+@lru_cache(maxsize=65_536)
+def _cached_shard_of(key: ShareKey, shards: int) -> int:
+    return shard_of_hash(java_hash(str(key.partition), _cached_hash_of(key.group, key.topic_id)), shards)
 
 
 class ShareShards:

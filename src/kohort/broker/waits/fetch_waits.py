@@ -202,7 +202,7 @@ class FetchWaits:
         if wait is None:
             return 0
         taken.append(wait)
-        return FETCH_WORK + len(wait.logs)
+        return FETCH_WORK + len(wait.logs) + len(wait.shares)
 
     def take_all(self) -> list[FetchWait]:
         return [wait for request_id in list(self._parked) if (wait := self.remove(request_id)) is not None]

@@ -7,7 +7,7 @@ as far as that allows. Source: SimpleAssignor.java, row SH21; which member gets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from kohort.coordinator.share_groups.group import NOTHING, Partitions, TopicPartition
 
@@ -28,16 +28,22 @@ def assigned(
         whole = [(topic, index) for topic in sorted(topics) for index in partitions.get(topic, ())]
         return _spread(members, whole, former)
     found: dict[str, set[TopicPartition]] = {member: set() for member in subscribed}
+    members_of: dict[bytes, list[str]] = {}
+    kept: dict[bytes, dict[str, set[TopicPartition]]] = {}
+    for member in sorted(subscribed):
+        for topic in subscribed[member]:
+            members_of.setdefault(topic, []).append(member)
+        for one in former.get(member, NOTHING):
+            kept.setdefault(one[0], {}).setdefault(member, set()).add(one)
     for topic in sorted(partitions):
-        members = [member for member in sorted(subscribed) if topic in subscribed[member]]
-        of_topic = _spread(members, [(topic, index) for index in partitions[topic]], former)
-        for member, given in of_topic.items():
+        whole = [(topic, index) for index in partitions[topic]]
+        for member, given in _spread(members_of.get(topic, ()), whole, kept.get(topic, {})).items():
             found[member] |= given
     return {member: frozenset(given) for member, given in found.items()}
 
 
 def _spread(
-    members: Sequence[str], partitions: Sequence[TopicPartition], former: Mapping[str, Partitions]
+    members: Sequence[str], partitions: Sequence[TopicPartition], former: Mapping[str, Set[TopicPartition]]
 ) -> dict[str, Partitions]:
     if not members:
         return {}

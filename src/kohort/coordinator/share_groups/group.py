@@ -63,7 +63,8 @@ class ShareGroup(msgspec.Struct):
     @property
     def size(self) -> int:
         """Bytes in memory, besides its members'."""
-        return self.names_size + INITIALIZED_BYTES * sum(len(info.partitions) for info in self.initialized.values())
+        bytes_of_group = GROUP_BYTES + len(self.group_id) + self.names_size
+        return bytes_of_group + INITIALIZED_BYTES * sum(len(info.partitions) for info in self.initialized.values())
 
     def put_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> list[str]:
         """Returns the topics that gained their first subscriber or lost their last."""
@@ -87,6 +88,8 @@ class ShareGroup(msgspec.Struct):
         return touched
 
 
+GROUP_BYTES = 1_000
+"""Counted for each group: one without members stays until it is deleted."""
 INITIALIZED_BYTES = 300
 """Counted for each share-partition."""
 

@@ -9,7 +9,7 @@ from kohort.config import Config
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.member_bytes import MEMBER_BYTES
 from kohort.coordinator.share_groups.checks import Refusal, check_epoch, check_heartbeat, check_known
-from kohort.coordinator.share_groups.group import INITIALIZED_BYTES, ShareGroup
+from kohort.coordinator.share_groups.group import GROUP_BYTES, INITIALIZED_BYTES, ShareGroup
 from kohort.coordinator.share_groups.records import share_current_record, share_member_record, share_target_record
 from kohort.coordinator.share_groups.responses import LEFT, share_heartbeat_answer, share_heartbeat_error
 from kohort.coordinator.share_groups.targets import SESSION, ShareTargets
@@ -95,6 +95,7 @@ class ShareHeartbeats:
         names = request.subscribed_topic_names or ()
         more = sum(map(len, names)) + INITIALIZED_BYTES * self._targets.count_missing(set(names), group)
         more += MEMBER_BYTES if former is None else -sum(map(len, former.subscribed_topic_names))
+        more += GROUP_BYTES + len(request.group_id) if group is None else 0
         size = group.names_size if group is not None else 0
         if size + sum(map(len, names)) > self._config.group_max_bytes or not self._running.member_bytes.has_room(more):
             return ErrorCode.GROUP_MAX_SIZE_REACHED, "The members of groups use all of group.max.total.bytes."

@@ -9,7 +9,7 @@ from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.records import generation_record
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
-from kohort.coordinator.share_groups.group import ShareGroup
+from kohort.coordinator.share_groups.group import GROUP_BYTES, INITIALIZED_BYTES, ShareGroup
 from kohort.coordinator.share_groups.heartbeat import ShareHeartbeats
 from kohort.coordinator.share_groups.records import (
     initialized_record,
@@ -122,6 +122,8 @@ class ShareGroups:
         request: AlterShareGroupOffsetsRequest = event.body
         group = self.groups.get(request.group_id)
         error = self._check_offsets(request.group_id, group)
+        if not error and not self._running.member_bytes.has_room(self._more_bytes(request, group)):
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
         if error:
             answer = AlterShareGroupOffsetsResponse(error_code=error, error_message=error.message)
             self._running.out.replies.append(Reply(event.request_id, answer))
@@ -133,6 +135,16 @@ class ShareGroups:
         self.targets.emit(initialized_record(group.group_id, topics.values()))
         self.targets.make(group, now)
         self._running.out.replies.append(Reply(event.request_id, AlterShareGroupOffsetsResponse(responses=rows)))
+
+    def _more_bytes(self, request: AlterShareGroupOffsetsRequest, group: ShareGroup | None) -> int:
+        """What a request adds to the memory of groups, at most."""
+        known = {topic.topic_name: set(topic.partitions) for topic in group.initialized.values()} if group else {}
+        added = (
+            one.partition_index not in known.get(topic.topic_name, ())
+            for topic in request.topics
+            for one in topic.partitions
+        )
+        return INITIALIZED_BYTES * sum(added) + (GROUP_BYTES + len(request.group_id) if group is None else 0)
 
     def _altered(
         self, group: ShareGroup, wanted: NewOffsetsTopic, topics: dict[bytes, TopicPartitionsInfo], now: Millis

@@ -75,8 +75,8 @@ class ShareTargets:
         missing = self._missing(group)
         if bump or missing or metadata_hash != group.metadata_hash:
             self.emit(share_group_record(group.group_id, group.epoch + 1, metadata_hash))
-        self._initialize(group, missing, now)
-        self.make(group, now)
+        if not self._initialize(group, missing, now) or bump:
+            self.make(group, now)  # otherwise the last piece of a large topic makes it
 
     def make(self, group: ShareGroup, now: Millis) -> None:
         """Make the target of the present epoch, now or when the assignment interval is over."""
@@ -148,9 +148,10 @@ class ShareTargets:
                 missing.append((spec, [index for index in range(spec.partitions) if index not in present]))
         return missing
 
-    def _initialize(self, group: ShareGroup, missing: list[tuple[TopicSpec, list[int]]], now: Millis) -> None:
+    def _initialize(self, group: ShareGroup, missing: list[tuple[TopicSpec, list[int]]], now: Millis) -> bool:
+        """True if a later step goes on."""
         if not missing:
-            return
+            return False
         left = AT_ONCE
         topics = dict(group.initialized)
         for spec, lacks in missing:
@@ -177,6 +178,7 @@ class ShareTargets:
         self.emit(initialized_record(group.group_id, topics.values()))
         if left == 0:
             self.running.deadlines.set((INITIALIZE, group.group_id, ""), now)
+        return left == 0
 
     def forget_deleted(self, group: ShareGroup) -> bool:
         """Topics that are gone have no state. True if there were some."""

@@ -37,7 +37,8 @@ def _key(kind: int, key: ShareKey) -> bytes:
 
 
 _known_key = lru_cache(maxsize=16_384)(_key)
-"""Cached, because a share-partition writes again and again. Names are short: the group's was checked."""
+LONGEST_KNOWN = 255
+"""Characters of a group's name. Keys are cached, because a share-partition writes again and again."""
 
 
 def _batches(cells: tuple[Cell, ...]) -> tuple[StateBatch, ...]:
@@ -50,8 +51,9 @@ def _batches(cells: tuple[Cell, ...]) -> tuple[StateBatch, ...]:
 
 
 def share_record(key: ShareKey, value: Snapshot | Update | None) -> Record:
+    key_of = _known_key if len(key.group) <= LONGEST_KNOWN else _key
     if value is None:
-        return Record(_known_key(SNAPSHOT, key), None, (key, None))
+        return Record(key_of(SNAPSHOT, key), None, (key, None))
     if isinstance(value, Snapshot):
         encoded = encode(
             ShareSnapshotValue(
@@ -66,7 +68,7 @@ def share_record(key: ShareKey, value: Snapshot | Update | None) -> Record:
             ),
             0,
         )
-        return Record(_known_key(SNAPSHOT, key), VERSION + encoded, (key, value))
+        return Record(key_of(SNAPSHOT, key), VERSION + encoded, (key, value))
     encoded = encode(
         ShareUpdateValue(
             snapshot_epoch=value.snapshot_epoch,
@@ -77,7 +79,7 @@ def share_record(key: ShareKey, value: Snapshot | Update | None) -> Record:
         ),
         0,
     )
-    return Record(_known_key(UPDATE, key), VERSION + encoded, (key, value))
+    return Record(key_of(UPDATE, key), VERSION + encoded, (key, value))
 
 
 def parse(record: Record) -> Parsed | None:

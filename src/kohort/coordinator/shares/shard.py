@@ -75,6 +75,9 @@ key, so an update must never be large."""
 LARGEST_RANGE = 1_000_000
 """Offsets of a range that is written from outside; a share-partition has at most 10,000 open at a time."""
 STORED = (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
+LARGEST_OFFSET = 1 << 62
+LARGEST_COUNT = 32_000
+"""Of what is written from outside. The offset behind it, and the count of one more delivery, fit into their fields."""
 LAST_EPOCH = 65_535
 """Of snapshots: an unsigned 16-bit number."""
 
@@ -244,10 +247,12 @@ class ShareShard:
             # Nothing is locked. The server has started again, or the share-partition is gone.
             self._reply(event.request_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
-        before = len(served.locks)
+        before, due = len(served.locks), served.due
         settings = self._settings_of(event.key.group)
         error, cells = served.acknowledge(event.member, event.batches, settings, now)
         self._total.bytes += len(served.locks) - before
+        if served.due != due:
+            self._arm(event.key, served)
         if cells:
             self._put(event.key, served.state, cells, now)
             # Room in the window is news too, for those that wait.
@@ -290,7 +295,7 @@ class ShareShard:
             return ErrorCode.FENCED_LEADER_EPOCH
         if event.state_epoch < state.state_epoch:
             return ErrorCode.FENCED_STATE_EPOCH
-        if not all(map(_is_cell, event.cells)):
+        if event.start > LARGEST_OFFSET or not all(map(_is_cell, event.cells)):
             return ErrorCode.INVALID_REQUEST
         start = max(state.start, event.start)
         cells = list(state.cells)
@@ -348,7 +353,8 @@ class ShareShard:
 
 def _is_cell(cell: Cell) -> bool:
     first, last, state, count = cell
-    return 0 <= first <= last < first + LARGEST_RANGE and state in STORED and count >= 0
+    is_range = 0 <= first <= last < min(first + LARGEST_RANGE, LARGEST_OFFSET)
+    return is_range and state in STORED and 0 <= count <= LARGEST_COUNT
 
 
 def _terminal_below(cells: Sequence[Cell], start: int) -> int:

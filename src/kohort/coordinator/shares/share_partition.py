@@ -220,6 +220,7 @@ class SharePartition:
             return INVALID, []
         cells: list[Cell] = []
         kept: list[Lock] = []
+        renewed = False
         until = now + settings.lock_ms
         low = i = max(bisect_right(self._firsts, pieces[0][0]) - 1, 0)
         held: Lock | None = None
@@ -239,6 +240,7 @@ class SharePartition:
                     kept.append((begin, first - 1, holder, count, ends))
                 stop = min(last, end)
                 if kind == RENEW:
+                    renewed = True
                     kept.append((first, stop, holder, count, until))
                 else:
                     put(cells, (first, stop, _ended(kind, count, settings.delivery_limit), count))
@@ -247,6 +249,8 @@ class SharePartition:
         if held is not None:
             kept.append(held)
         self._replace(low, i, kept)
+        if renewed and self.due is not None:
+            self.due = min(self.due, until)  # the group's lock duration may be shorter now
         self._note_free(cells)
         return ErrorCode.NONE, cells
 

@@ -27,7 +27,7 @@ from kohort.storage.postgres.loading import load
 from kohort.storage.postgres.purge import purge_piece
 from kohort.storage.postgres.reader import Logs, PostgresReader
 from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, NUMBERS_A_BLOCK, WHOLE_SCHEMA
-from kohort.storage.postgres.writer import Connected, Writer
+from kohort.storage.postgres.writer import Connected, Writer, is_passing
 from kohort.storage.protocol import (
     BatchInfo,
     CreateLog,
@@ -230,12 +230,16 @@ class PostgresStorage:
             logs.version += 1
 
     async def _reserve(self, writer: Writer, count: int) -> None:
-        try:
-            while len(self._numbers) < count:
+        """Raises as `Writer.commit`."""
+        while len(self._numbers) < count:
+            try:
                 first = await writer.connection.fetchval("SELECT nextval('kohort.log_no')")
+            except (*NO_ANSWER, asyncpg.PostgresError) as error:
+                if not isinstance(error, NO_ANSWER) and not is_passing(error):
+                    raise StorageError(f"the database gives no numbers for new logs: {error}") from error
+                await writer.begin()  # an empty turn connects again, and finds out whether the node is still the owner
+            else:
                 self._numbers[:0] = range(first + NUMBERS_A_BLOCK - 1, first - 1, -1)
-        except (*NO_ANSWER, asyncpg.PostgresError) as error:
-            raise StorageError(f"the database gives no numbers for new logs: {error}") from error
 
     def _extent(self, key: LogKey) -> Extent | None:
         log = self._logs.by_key.get(key)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -40,6 +41,12 @@ PASSING_CLASSES = frozenset(("08", "53", "57", "58"))
 _LAST_TURN = """
 SELECT incarnation, turn, EXISTS (SELECT FROM kohort.slot WHERE owner <> $1) AS others FROM kohort.node WHERE id = $1
 """
+
+
+def is_passing(error: asyncpg.PostgresError) -> bool:
+    code = error.sqlstate or ""
+    return code in PASSING or code[:2] in PASSING_CLASSES
+
 
 Connected = tuple["asyncpg.Connection[Any]", Server]
 
@@ -152,8 +159,7 @@ class Writer:
             self._lost(error)
             return Outcome.UNKNOWN
         except asyncpg.PostgresError as error:
-            code = error.sqlstate or ""
-            if code not in PASSING and code[:2] not in PASSING_CLASSES:
+            if not is_passing(error):
                 raise StorageError(f"the database refuses a commit: {error}") from error
             self._lost(error)
             await self._pause(PAUSES_S[-1])
@@ -174,6 +180,7 @@ class Writer:
         """The number of the last turn that is visible. Raises Fenced, StorageError."""
         attempt = 0
         while True:
+            self._go_on()
             if self._connection is None:
                 await self._connect()
             try:
@@ -209,14 +216,19 @@ class Writer:
                     f"another database answers than before: its system identifier is {server.system_identifier}, not "
                     f"{self._system_identifier}"
                 )
+            if self._stopping.is_set():
+                connection.terminate()
+            self._go_on()
             self._log.info("connected to the database again")
             self._use(connection)
             return
 
     async def _pause(self, seconds: float) -> None:
-        if not self._stopping.is_set():
-            try:
-                await asyncio.wait_for(self._stopping.wait(), seconds)
-            except TimeoutError:
-                return
-        raise StorageError("stopped before the database had answered; nothing of the last turn was acknowledged")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Raises StorageError after a stop: the same commit, sent again, might wait as long as the first one."""
+        if self._stopping.is_set():
+            raise StorageError("stopped before the database had answered; nothing of the last turn was acknowledged")
