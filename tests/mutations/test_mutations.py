@@ -54,7 +54,7 @@ BUGS = {
     # -- hostile clients
     "an answer that nobody waits for keeps its memory": bug(
         ("simulator of hostile",),
-        ("broker/works.py", "            self.size -= connection.work.size\n", ""),
+        ("broker/works.py", "        self.size -= work.size\n", ""),
     ),
     # -- reads that storage answers later
     "what compaction replaces stays in what was read before": bug(

@@ -142,8 +142,8 @@ from kohort.server import serve
 ready = serve._say_ready
 def lost():
     raise ZeroDivisionError("in a thread")
-def say_ready(server):
-    ready(server)
+def say_ready(*said):
+    ready(*said)
     threading.Thread(target=lost).start()
 serve._say_ready = say_ready
 """
