@@ -53,6 +53,7 @@ class Worker:
         self.records: list[tuple[int, int, str]] = []
         self.rebalances: list[str] = []
         self.commits = 0
+        self.has_uncommitted = False
         self.errors: list[str] = []
         self.closed = False
         self._changed = changed
@@ -79,8 +80,10 @@ class Worker:
                     self.rebalances.append(said["rebalanced"])
                 if "records" in said:
                     self.records.extend((p, o, v) for p, o, v in said["records"])
+                    self.has_uncommitted = True
                 if "committed" in said:
                     self.commits += 1
+                    self.has_uncommitted = False
                 if "error" in said:
                     self.errors.append(said["error"])
                 if "closed" in said:
