@@ -123,6 +123,7 @@ if (address) {
   document.addEventListener("visibilitychange", start);
   window.addEventListener("pagehide", stop);
   window.addEventListener("pageshow", start);
+  document.querySelector("form.account")?.addEventListener("submit", stop); // a logout refuses the next reading
 }
 
 const theme = document.getElementById("theme");
