@@ -58,6 +58,7 @@ DOCS = {
     "rebalances-dark": ("/group?id=billing&tab=rebalances", 1200, 700, "dark"),
     "ownership": ("/group?id=billing&tab=ownership", 1200, 720, "light"),
     "what-if": ("/group?id=billing&tab=what_if", 1200, 760, "light"),
+    "doctor": ("/doctor?level=info", 1200, 640, "light"),
     "messages": ("/messages?topic=invoices&partition=1", 1200, 780, "light"),
     "partitions-phone": ("/group?id=billing", 360, 900, "dark"),
 }
