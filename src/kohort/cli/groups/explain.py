@@ -195,9 +195,9 @@ def _print_offenders(stories: Iterable[Document]) -> None:
     typer.echo()
     typer.secho("Worst offenders", bold=True)
     print_table(
-        [name("CLIENT"), name("HOST"), number("OTHERS-WAITED"), number("CAUSED"), number("EXPIRED"), number("REMOVED")],
+        [name("CLIENT"), name("HOST"), number("GROUP-WAITED"), number("CAUSED"), number("EXPIRED"), number("REMOVED")],
         [
-            (who.name, who.host, duration(who.waited_ms), who.caused, who.expired, who.removed)
+            (who.name, who.host, duration(who.cost_ms), who.caused, who.expired, who.removed)
             for who in worst[:MOST_OFFENDERS]
         ],
     )

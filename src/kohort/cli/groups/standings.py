@@ -26,10 +26,15 @@ class Offender:
     removed: int = 0
     """How often it was removed after a timeout."""
 
+    @property
+    def cost_ms(self) -> int:
+        """How long the group waited because of it."""
+        return self.took_ms + self.waited_ms
+
 
 def offenders(stories: Iterable[Document]) -> list[Offender]:
-    """The worst first, by the time of the rebalances that it started and how long the others waited for it. Instance id
-    or client id, and host, identify a client, since member ids change at each start."""
+    """The one that cost the group most time first. Instance id or client id, and host, identify a client, since member
+    ids change at each start."""
     found: dict[tuple[str, str], Offender] = {}
 
     def of(document: Document) -> Offender | None:
@@ -55,7 +60,7 @@ def offenders(stories: Iterable[Document]) -> list[Offender]:
                 who.waited_ms += held_up.get("waited_ms", 0)
 
     def order(who: Offender) -> tuple[int, int, int, str]:
-        return -who.waited_ms - who.took_ms, -who.expired - who.removed, -who.caused, who.name
+        return -who.cost_ms, -who.expired - who.removed, -who.caused, who.name
 
     return sorted(found.values(), key=order)
 
