@@ -88,7 +88,9 @@ ALL_CELLS = [(client, feature) for client in CLIENTS for feature in client.runs]
 
 def cell_of(item: pytest.Item) -> Cell | None:
     callspec = getattr(item, "callspec", None)
-    found: Cell | None = None if callspec is None else callspec.params.get("cell")
+    if callspec is None or item.get_closest_marker("matrix") is None:
+        return None
+    found: Cell | None = callspec.params.get("cell")
     return found
 
 
