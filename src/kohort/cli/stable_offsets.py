@@ -67,7 +67,7 @@ def stable_ends(
     offsets that need not be looked up."""
     stable = dict(known or {})
     stable |= cluster.offsets(ends.keys() - stable.keys(), "latest", isolation="read_committed")
-    behind = {place: offset for place, offset in stable.items() if 0 <= offset < ends[place]}
+    behind = {place: offset for place, offset in sorted(stable.items()) if 0 <= offset < ends[place]}
     transactions = _open_transactions(cluster, behind)
     return {
         place: StableEnd(*place, offset, ends[place], tuple(one for one in transactions if one.place == place))
