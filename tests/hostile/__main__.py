@@ -39,6 +39,8 @@ def main() -> int:
     parser.add_argument("--steps", action="store_true", help="say what took the server how long")
     options = parser.parse_args()
     if options.clients is not None:
+        if unknown := [name for name in options.clients if name not in BY_NAME]:
+            parser.error(f"no such client: {unknown[0]}. Names are separated by spaces: {', '.join(sorted(BY_NAME))}")
         chosen = [BY_NAME[name] for name in options.clients]
     else:
         chosen = [client for client in CATALOGUE if not options.short or (client.short and not client.unmet)]
