@@ -99,6 +99,23 @@ def test_memory_is_kept_over_restarts_and_crashes() -> None:
         assert topics(another) == []
 
 
+def test_a_stopped_server_keeps_its_ports() -> None:
+    with KohortServer(brokers=2, http_listener="127.0.0.1:0") as server:
+        held = [*server.bootstrap_servers.split(","), server.http_address]
+        server.kill()
+        for address in held:
+            host, _, port = address.rpartition(":")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((host, int(port)), timeout=5)
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind((host, int(port)))
+        server.start()
+        assert [*server.bootstrap_servers.split(","), server.http_address] == held
+    for address in held:
+        host, _, port = address.rpartition(":")
+        socket.create_server((host, int(port))).close()
+
+
 def test_a_data_directory_is_kept_beyond_the_server(tmp_path: Path) -> None:
     with KohortServer(data_dir=tmp_path) as server:
         assert server.data_dir == tmp_path

@@ -35,6 +35,7 @@ from kohort.config import (
     spelled_out,
     with_values,
 )
+from kohort.server.listeners import HeldPorts
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
@@ -74,7 +75,7 @@ class KohortServer:
     kohort can give them, and all intervals are Kafka's. It does not go with a setting that the mode turns off.
 
     `data_dir` keeps the data on disk; without it, memory keeps it for as long as this object lives, over `restart`
-    and over `kill` and `start`. `clock` replaces the system's clock: tests advance it instead of waiting for a session
+    and over `kill` and `start`. A stopped server keeps its ports for itself until the context ends. `clock` replaces the system's clock: tests advance it instead of waiting for a session
     to end. Raises ConfigError for a bad setting.
 
     `security="SASL_SSL"` (or SSL, SASL_PLAINTEXT) gives a listener with TLS, SASL or both, with certificates for
@@ -114,6 +115,7 @@ class KohortServer:
         self._server: Server | None = None
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
+        self._held = HeldPorts()
 
     def __repr__(self) -> str:
         return f"<KohortServer {self._config.listeners}, {'stopped' if self._server is None else 'running'}>"
@@ -130,6 +132,7 @@ class KohortServer:
         server = self._new_server(storage)
         started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(server, started), name="kohort-server", daemon=True)
+        self._held.release()
         self._thread.start()
         try:
             started.result(START_S)
@@ -200,12 +203,16 @@ class KohortServer:
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join(STOP_S)
             self._server = self._thread = None
+            self._held.hold(self._config)
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        try:
+            self.stop()
+        finally:
+            self._held.release()
 
     # -- addresses
 
