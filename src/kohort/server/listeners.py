@@ -107,7 +107,7 @@ class BoundSockets:
 
 
 class HeldPorts:
-    """The ports of a server that is stopped and will start again: no other program gets them, and clients are refused."""
+    """The ports of a server that will start again. No other program gets them meanwhile, and clients are refused."""
 
     def __init__(self) -> None:
         self._sockets: list[BoundSockets] = []

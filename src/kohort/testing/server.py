@@ -75,8 +75,8 @@ class KohortServer:
     kohort can give them, and all intervals are Kafka's. It does not go with a setting that the mode turns off.
 
     `data_dir` keeps the data on disk; without it, memory keeps it for as long as this object lives, over `restart`
-    and over `kill` and `start`. A stopped server keeps its ports for itself until the context ends. `clock` replaces the system's clock: tests advance it instead of waiting for a session
-    to end. Raises ConfigError for a bad setting.
+    and over `kill` and `start`. A stopped server keeps its ports for itself until the context ends. `clock` replaces
+    the system's clock: tests advance it instead of waiting for a session to end. Raises ConfigError for a bad setting.
 
     `security="SASL_SSL"` (or SSL, SASL_PLAINTEXT) gives a listener with TLS, SASL or both, with certificates for
     localhost, and `users={"alice": "secret"}` users with passwords: `client_config(user="alice")` has the settings of
