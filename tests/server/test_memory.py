@@ -100,6 +100,24 @@ def test_limits_are_lowered_if_other_things_take_the_memory() -> None:
     asyncio.run(run())
 
 
+def test_a_process_beyond_its_limit_gets_less_at_once() -> None:
+    """Memory has just been returned and is not returned again for a while."""
+
+    async def run() -> None:
+        world = World()
+        world.code = 300 * MIB
+        await world.look(LONGEST_S)
+        assert world.limits == (30, 40)
+        world.freed, world.held = 15 * MIB, 100 * MIB
+        assert await world.look() == 1
+        assert world.limits == (120 * 0.425 - 30, 80 * 0.425)
+        world.held = 0
+        assert await world.look(RETURN_AGAIN_S) == 2
+        assert world.limits == (28, 39)
+
+    asyncio.run(run())
+
+
 def test_memory_is_returned_less_often_when_there_is_little_to_return() -> None:
     async def run() -> None:
         world = World()

@@ -4,7 +4,8 @@ Requests, answers, members, offsets and tails of logs have limits of their own, 
 topics, connections and waiting requests take some as well, and so does what the C library keeps of freed memory. Nobody
 can count all of that, so the resident memory of the process is measured. If the requests and answers in memory had no
 room to grow to their limits, freed memory is returned to the system. If there is too little room even then, large
-requests wait, and connections with the most unread answers are closed (inflow.py, outflow.py).
+requests wait, and connections with the most unread answers are closed (inflow.py, outflow.py). That holds at once for a
+process that is beyond its limit, also while memory has been returned a moment ago.
 
 Only the process of a server does this. Elsewhere the memory of the process belongs to others too, for instance to
 tests. Only Linux tells the resident memory cheaply, and only glibc returns memory when it is asked to.
@@ -111,9 +112,13 @@ class ProcessMemory:
     def look(self) -> None:
         self.begin()
         besides = self._besides()
-        if self._part_for(besides) >= 1.0:
+        part = self._part_for(besides)
+        if part >= 1.0:
             self._limit_to(1.0)
             return
+        if self._resident > self._most_bytes:  # some of it may be freed memory, which is returned soon
+            self._limit_to(min(part, self._part))
+            self._pause_s = RETURN_AGAIN_S
         pause_s = RETURN_AGAIN_S if besides > self._besides_then + WORTH_BYTES else self._pause_s
         if self._returning or self._clock() < self._returned_at + pause_s:
             return
