@@ -108,12 +108,12 @@ def test_a_process_beyond_its_limit_gets_less_at_once() -> None:
         world.code = 300 * MIB
         await world.look(LONGEST_S)
         assert world.limits == (30, 40)
-        world.freed, world.held = 15 * MIB, 100 * MIB
+        world.freed, world.held = 10 * MIB, 100 * MIB
         assert await world.look() == 1
-        assert world.limits == (120 * 0.425 - 30, 80 * 0.425)
+        assert world.limits == (24, 36)
         world.held = 0
         assert await world.look(RETURN_AGAIN_S) == 2
-        assert world.limits == (28, 39)
+        assert world.limits == (29, 39)
 
     asyncio.run(run())
 
