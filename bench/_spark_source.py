@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kohort.spark.source.data_source import SCHEMA
-from kohort.spark.source.read import BASE_SCHEMA
+from kohort.spark.options.source import COLUMNS
+from kohort.spark.source.read import TYPES
 
+SCHEMA = pa.schema([pa.field(name, TYPES[name]) for name in COLUMNS])
 AT_ONCE = 10_000
 
 
@@ -20,7 +21,7 @@ class Librdkafka(DataSource):
         return "librdkafka"
 
     def schema(self) -> str:
-        return SCHEMA
+        return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: Any) -> DataSourceReader:
         return LibrdkafkaReader(dict(self.options))
@@ -73,4 +74,4 @@ def _batch(messages: list[Any], topic: str, partition: int) -> pa.RecordBatch:
         times.cast(pa.timestamp("us", tz="UTC")),
         pa.repeat(pa.scalar(0, pa.int32()), len(messages)),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=BASE_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

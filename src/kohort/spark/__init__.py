@@ -9,6 +9,7 @@ What is exported here is imported on first use: Spark's workers import this pack
     sink/      writing to topics
     lake/      topics to Parquet, Delta or Iceberg
     history/   the history of consumer groups
+    monitor/   lag, rows and times of streaming queries
     reports/   simulations and HTML reports
     files/     file systems
     runtime/   a Java, a session, compiled functions
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     from kohort.spark.arrow.decoder import decoder
     from kohort.spark.lake.compaction import compact
     from kohort.spark.lake.ingest import Json, ingest
+    from kohort.spark.monitor.listener import QueryMonitor
     from kohort.spark.reports.simulation import simulate
     from kohort.spark.runtime.session import register, spark_session
 
-__all__ = ["Json", "compact", "decoder", "ingest", "register", "simulate", "spark_session"]
+__all__ = ["Json", "QueryMonitor", "compact", "decoder", "ingest", "register", "simulate", "spark_session"]
 
 _HOMES = {
     "Json": "lake.ingest",
+    "QueryMonitor": "monitor.listener",
     "compact": "lake.compaction",
     "decoder": "arrow.decoder",
     "ingest": "lake.ingest",

@@ -52,6 +52,35 @@ def test_the_isolation_level_has_two_names() -> None:
         assert parse({**BASE, name: "read_committed"}).isolation == "read_committed"
 
 
+def test_columns_are_some_of_the_sources() -> None:
+    assert parse(BASE).columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert parse({**BASE, "includeHeaders": "true"}).columns[-1] == "headers"
+    assert parse({**BASE, "columns": "Value, OFFSET,headers,timestamptype"}).columns == (
+        "value",
+        "offset",
+        "headers",
+        "timestampType",
+    )
+    for given, why in (
+        ({"columns": "value,ofset"}, "columns has 'ofset'; it takes some of key, value"),
+        ({"columns": " , "}, "columns is ' , '; it takes NAME"),
+        ({"columns": "value,value"}, "each name once"),
+        ({"columns": "value", "includeHeaders": "true"}, "columns leaves headers out"),
+        ({"columns": "value", "decode": "consumer_offsets"}, "columns goes with decode=raw only"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            parse(BASE | given)
+
+
+def test_filters_are_pushed_into_batch_reads() -> None:
+    assert not parse(BASE).push_filters
+    assert for_batch({**BASE, "pushFilters": "true"}).push_filters
+    with pytest.raises(OptionError, match="pushFilters is for batch reads"):
+        for_stream({**BASE, "pushfilters": "true"})
+    with pytest.raises(OptionError, match="pushFilters goes with decode=raw only"):
+        parse({**BASE, "pushFilters": "true", "decode": "consumer_offsets"})
+
+
 MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
 
 

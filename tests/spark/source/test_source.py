@@ -90,6 +90,24 @@ def test_offsets_headers_nulls_and_every_compression(spark: Any, server: KohortS
     assert rows[1].headers is None
 
 
+def test_a_read_of_some_columns_with_filters(spark: Any, server: KohortServer, cluster: Cluster) -> None:
+    """The filters decide what is read: one task, of few records."""
+    fill(cluster, "t", 2, 50)
+    frame = source(spark, server, subscribe="t", columns="value,offset,partition,timestamp", pushFilters="true")
+    assert frame.columns == ["value", "offset", "partition", "timestamp"]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        some = frame.where("partition = 1 AND offset < 40").where(f"timestamp >= timestamp_millis({WHEN + 30})")
+        assert some.rdd.getNumPartitions() == 1
+        rows = some.orderBy("offset").collect()
+        assert [(row.partition, row.offset, bytes(row.value)) for row in rows] == [
+            (1, n, b"v%d" % n) for n in range(30, 40)
+        ]
+        assert frame.where("offset > 1000").count() == 0
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_large_batches_are_decoded_by_compiled_code(spark: Any, server: KohortServer, cluster: Cluster) -> None:
     """The batches are large enough for numba; they are read whole, and by tasks that meet inside a batch."""
     batch = encode_batch([NewRecord(b"k%d" % n, b"v" * (n % 50), WHEN) for n in range(7_000)], compression=3)

@@ -35,7 +35,7 @@ SPARK = (
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
 )
-OWN = ("group.id", "groupMode", "checkpointLocation", "decode", "isolation.level")
+OWN = ("group.id", "groupMode", "checkpointLocation", "columns", "decode", "isolation.level", "pushFilters")
 """Options that Spark's source does not have. docs/how-to/spark-source.md describes each."""
 
 USED = {

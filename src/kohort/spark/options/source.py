@@ -39,6 +39,18 @@ class ByTimestamp:
 Where = Literal["earliest", "latest", "group"] | ByPartition | ByTimestamp
 """Where to start or end: a word, offsets by topic and partition, or times."""
 
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+"""The columns of a read by default, and their types, as in Spark's source."""
+HEADERS = {"headers": "array<struct<key: string, value: binary>>"}
+
 Isolation = Literal["read_uncommitted", "read_committed"]
 Fallback = Literal["earliest", "latest", "fail"]
 GROUP_WORDS: dict[str, Fallback] = {
@@ -72,9 +84,12 @@ class Options:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
-    include_headers: bool = False
+    columns: tuple[str, ...] = tuple(COLUMNS)
+    """Of COLUMNS and HEADERS, in the order of the read. With another `decode` they have no meaning."""
     decode: Literal["raw", "consumer_offsets"] = "raw"
     """The columns: keys and values, or those of `kohort.spark.history.decoding.decode`."""
+    push_filters: bool = False
+    """A batch read takes filters from Spark."""
     poll_timeout_ms: int = 120_000
     """How long a task waits for records that should exist."""
     offset_retries: int = 3
@@ -140,8 +155,9 @@ def parse(options: Mapping[str, str]) -> Options:
         min_partitions=number(given, "minPartitions", 1, None),
         max_records_per_partition=number(given, "maxRecordsPerPartition", 1, None),
         fail_on_data_loss=flag(given, "failOnDataLoss", True),
-        include_headers=flag(given, "includeHeaders", False),
+        columns=_columns(given),
         decode=choice(given, "decode", "raw", "consumer_offsets"),
+        push_filters=flag(given, "pushFilters", False),
         poll_timeout_ms=number(given, "kafkaConsumer.pollTimeoutMs", 1, DEFAULT.poll_timeout_ms),
         offset_retries=number(given, "fetchOffset.numRetries", 0, DEFAULT.offset_retries),
         offset_retry_ms=number(given, "fetchOffset.retryIntervalMs", 0, DEFAULT.offset_retry_ms),
@@ -160,6 +176,8 @@ def parse(options: Mapping[str, str]) -> Options:
         max_wait_ms=number(given, "kafka.fetch.max.wait.ms", 0, DEFAULT.max_wait_ms),
         partition_fetch_bytes=number(given, "kafka.max.partition.fetch.bytes", 1024, DEFAULT.partition_fetch_bytes),
     )
+    if checked.push_filters and checked.decode != "raw":
+        raise OptionError("pushFilters goes with decode=raw only")
     least, most = checked.min_offsets_per_trigger, checked.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise OptionError(f"minOffsetsPerTrigger is {least}, above maxOffsetsPerTrigger, which is {most}")
@@ -168,6 +186,8 @@ def parse(options: Mapping[str, str]) -> Options:
 
 def for_stream(options: Mapping[str, str]) -> Options:
     """The options of a streaming read. Raises OptionError, also for options of batch reads only."""
+    if flag({name.lower(): value for name, value in options.items()}, "pushFilters", False):
+        raise OptionError("pushFilters is for batch reads; Spark gives streams of Python sources no filters")
     for name in options:
         if name.lower() in ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"):
             raise OptionError(f"{name} is for batch reads; a streaming read has no end")
@@ -238,6 +258,26 @@ def security_of(given: Mapping[str, str]) -> Security:
         return Security.of({name: value for name, value in settings.items() if name.startswith(SECURITY)})
     except ValueError as error:
         raise OptionError(f"options kafka.*: {error}") from None
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    with_headers = flag(given, "includeHeaders", False)
+    text = given.get("columns")
+    if text is None:
+        return (*COLUMNS, *HEADERS) if with_headers else tuple(COLUMNS)
+    spelled = {name.lower(): name for name in COLUMNS | HEADERS}
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    for name in asked:
+        if name.lower() not in spelled:
+            raise OptionError(f"columns has {name!r}; it takes some of {', '.join(spelled.values())}")
+    chosen = tuple(spelled[name.lower()] for name in asked)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise OptionError(f"columns is {text!r}; it takes NAME[,NAME…], each name once")
+    if with_headers and "headers" not in chosen:
+        raise OptionError("includeHeaders is true and columns leaves headers out; columns alone is enough")
+    if given.get("decode", "raw").strip().lower() != "raw":
+        raise OptionError("columns goes with decode=raw only")
+    return chosen
 
 
 def _topics(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 data_source     what Spark creates: schema, readers, writers; the batch reader
 stream_reader   streaming reads of a query that commits to its group
 member/         streaming reads of a query that is a member of its group
+filters         what the filters of a batch read leave of it
 bounds          where a query starts and a batch read ends
 planner         what planning asks the cluster
 positions       positions, their JSON, a batch's end and tasks: pure functions

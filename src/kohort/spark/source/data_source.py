@@ -6,7 +6,7 @@ committed offsets, and a streaming query commits to the group what it has finish
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -20,17 +20,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kohort.spark.options.sink import SinkOptions, parse_sink
-from kohort.spark.options.source import Options, for_batch, for_stream, parse
+from kohort.spark.options.source import COLUMNS, HEADERS, Options, for_batch, for_stream, parse
 from kohort.spark.options.values import OptionError
 from kohort.spark.sink.data_sink import KohortStreamWriter, KohortWriter
 from kohort.spark.sink.rows import check
 from kohort.spark.source import bounds
+from kohort.spark.source.filters import Narrowing
 from kohort.spark.source.planner import Planner
 from kohort.spark.source.stream_reader import KohortStreamReader
 from kohort.spark.source.tasks import read_task, tasks_of
-
-SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
 class KohortDataSource(DataSource):
@@ -50,10 +48,12 @@ class KohortDataSource(DataSource):
             from kohort.spark.source.read import converted_schema
 
             return from_arrow_schema(converted_schema(DECODED))
-        return SCHEMA + HEADERS if options.include_headers else SCHEMA
+        types = COLUMNS | HEADERS
+        return ", ".join(f"{name} {types[name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return KohortReader(for_batch(self.options))
+        options = for_batch(self.options)
+        return FilteredReader(options) if options.push_filters else KohortReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = for_stream(self.options)
@@ -90,21 +90,30 @@ class KohortReader(DataSourceReader):
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         planner = Planner(self._options)
         try:
             start = bounds.starting(planner, "earliest")
             end = bounds.ending(planner, start)
+            for (topic, index), offset in end.items():
+                if offset < start[topic, index]:
+                    raise OptionError(
+                        f"{topic}-{index} would be read from offset {start[topic, index]} back to {offset}: the "
+                        "options' start is after their end"
+                    )
+            ranges = {place: (start[place], offset) for place, offset in end.items()}
+            return list(tasks_of(self._options, self._narrowing.of(ranges, planner.at_times)))
         finally:
             planner.close()
-        for (topic, index), offset in end.items():
-            if offset < start[topic, index]:
-                raise OptionError(
-                    f"{topic}-{index} would be read from offset {start[topic, index]} back to {offset}: the options' "
-                    "start is after their end"
-                )
-        return list(tasks_of(self._options, {place: (start[place], offset) for place, offset in end.items()}))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(self._options, partition)
+
+
+class FilteredReader(KohortReader):
+    """Spark refuses a reader with this method unless spark.sql.python.filterPushdown.enabled is true."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        return self._narrowing.take(filters)

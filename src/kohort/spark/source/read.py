@@ -20,7 +20,7 @@ objects, at some 300 bytes a record.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,17 +47,17 @@ GAP_ANSWERS = 3
 BEYOND_WAIT_S = 1.0
 """Of an empty answer that took longer than the broker was asked to wait, at most so much more counts as silence."""
 
-BASE_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", MICROSECONDS),
-        pa.field("timestampType", pa.int32()),
-    ]
-)
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": MICROSECONDS,
+    "timestampType": pa.int32(),
+    "headers": HEADERS,
+}
+"""Of the columns that `columns` may name."""
 
 Convert = Callable[[pa.BinaryArray, pa.BinaryArray], pa.RecordBatch]
 """Makes other columns from keys and values: one row for each record, in the same order, always of the same schema."""
@@ -66,10 +66,6 @@ PLACE = [pa.field("log_partition", pa.int32()), pa.field("log_offset", pa.int64(
 """The position of a converted record, after its own columns. The names leave `topic`, `partition`, `offset` free."""
 
 _INT64_MAX = 2**63 - 1
-
-
-def arrow_schema(include_headers: bool) -> pa.Schema:
-    return BASE_SCHEMA.append(pa.field("headers", HEADERS)) if include_headers else BASE_SCHEMA
 
 
 def converted_schema(schema: pa.Schema) -> pa.Schema:
@@ -100,12 +96,12 @@ range's start, and so reads the rest of the range."""
 
 
 def read_range(options: Options, wanted: Range, convert: Convert | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a range: `arrow_schema`, or with `convert` its columns and PLACE (`converted_schema`).
+    """The records of a range: the columns of the options, or with `convert` its columns and PLACE (`converted_schema`).
 
     Raises DataLoss, or KafkaError naming topic, partition and offset.
     """
-    columns = filler(wanted.end - wanted.start, options.include_headers and convert is None)
-    build = _RowBuilder(wanted, convert)
+    columns = filler(wanted.end - wanted.start, "headers" in options.columns and convert is None)
+    build = _RowBuilder(wanted, options.columns, convert)
     position = wanted.start
     with open_cluster(options) as cluster:
         silence = _Silence()
@@ -264,25 +260,41 @@ def _records(data: bytes, header: BatchHeader, start: int) -> bytes | memoryview
 class _RowBuilder:
     """Makes record batches from columns. Columns with the same value in every row are made once."""
 
-    def __init__(self, wanted: Range, convert: Convert | None) -> None:
+    def __init__(self, wanted: Range, names: Sequence[str], convert: Convert | None) -> None:
         self._wanted = wanted
         self._topics = self._partitions = pa.nulls(0)
         self._convert = convert
+        self._names = names
+        self._schema = pa.schema([pa.field(name, TYPES[name]) for name in names])
 
     def __call__(self, columns: Columns) -> pa.RecordBatch:
         rows = len(columns.offsets)
         if len(self._topics) < rows:
             self._topics = repeated(self._wanted.topic, rows)
             self._partitions = fixed(pa.int32(), np.full(rows, self._wanted.partition, np.int32))
-        partitions, times = self._partitions[:rows], timestamps(columns.times)
         if self._convert is not None:
             made = self._convert(columns.keys, columns.values)
             assert made.num_rows == rows, "a row a record"
-            return pa.RecordBatch.from_arrays(
-                [*made.columns, partitions, columns.offsets, times], schema=converted_schema(made.schema)
-            )
-        arrays: list[Any] = [columns.keys, columns.values, self._topics[:rows], partitions]
-        arrays += [columns.offsets, times, columns.time_types]
-        if columns.headers is not None:
-            arrays.append(columns.headers)
-        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns.headers is not None))
+            place = [self._array("partition", columns), columns.offsets, self._array("timestamp", columns)]
+            return pa.RecordBatch.from_arrays([*made.columns, *place], schema=converted_schema(made.schema))
+        return pa.RecordBatch.from_arrays([self._array(name, columns) for name in self._names], schema=self._schema)
+
+    def _array(self, name: str, columns: Columns) -> Any:
+        rows = len(columns.offsets)
+        match name:
+            case "key":
+                return columns.keys
+            case "value":
+                return columns.values
+            case "topic":
+                return self._topics[:rows]
+            case "partition":
+                return self._partitions[:rows]
+            case "offset":
+                return columns.offsets
+            case "timestamp":
+                return timestamps(columns.times)
+            case "timestampType":
+                return columns.time_types
+            case _:
+                return columns.headers
