@@ -45,7 +45,7 @@ class QueryMonitor(StreamingQueryListener):
             from prometheus_client import CollectorRegistry, start_http_server
 
             registry = CollectorRegistry()
-            registry.register(self)  # type: ignore[arg-type]
+            registry.register(self)
             self._server, _ = start_http_server(metrics_port, metrics_host, registry)
             self.metrics_port = self._server.server_port
 
