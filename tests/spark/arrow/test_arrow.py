@@ -127,7 +127,7 @@ def test_pandas_is_not_imported_for_it() -> None:
         "for size in (1, 10**6):\n"
         "    columns = filler(size, False)\n"
         "    list(columns.take(read_header(batch), batch[HEADER_SIZE:], 0, 9))\n"
-        "    assert _RowBuilder(Range('t', 0, 0, 9), None)(columns.flush()).num_rows == 3\n"
+        "    assert _RowBuilder(Range('t', 0, 0, 9), ('value',), None)(columns.flush()).num_rows == 3\n"
         "assert 'numba' in sys.modules and 'pandas' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, timeout=280)
