@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.broker.broker import Broker
-from kohort.simulator.actors.auditor import Read
+from kohort.simulator.actors.history import Read
 from kohort.simulator.actors.transactor import Transactor, group_of
 from kohort.simulator.checks.ledger import Ledger
 from kohort.simulator.plan import LEDGER, TOPICS_OF_TRANSACTIONS
