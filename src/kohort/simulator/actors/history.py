@@ -1,4 +1,4 @@
-"""What transactional clients sent, read and were answered: a history of appends to lists, as in Jepsen's tests of Kafka.
+"""What transactional clients sent and read: a history of appends to lists, as in Jepsen's tests of Kafka.
 
 A partition of LEDGER is a list, its records are the elements, and no two elements are equal. A transaction appends
 elements and polls those of others. The clients alone write the history; checks/list_append.py looks for anomalies.

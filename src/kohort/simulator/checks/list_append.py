@@ -1,23 +1,23 @@
 """Anomalies in a history of appends and polls, from what the clients saw alone.
 
-transaction_checks.py compares each answer with the log. Nothing here knows the log: a fault of the log's fold, or of the
-code that both share, cannot hide an anomaly. The names are Adya's, and those of Jepsen's tests of Kafka.
+transaction_checks.py compares each answer with the log. Nothing here knows the log: a fault in the fold of the log cannot
+hide an anomaly. The names are Adya's, and those of Jepsen's tests of Kafka.
 
 | anomaly | what the history has |
 | --- | --- |
-| aborted read (G1a) | a poll returned an element that nobody sent, or whose transaction was aborted or never asked to commit |
+| aborted read (G1a) | a poll returned an element of an aborted transaction, or of one that never asked for its commit |
 | intermediate read (G1b) | a poll returned an element of a transaction, and passed another one |
-| circular flow (G1c) | transactions that read from each other, in a circle; two transactions of an id follow each other |
+| circular flow (G1c) | transactions that read from each other in a circle, in which those of an id also follow each other |
 | lost write | an element of a committed transaction is not in its list at the end, or a poll passed it |
 | duplicate write | an element is at two offsets, or an offset has two elements |
-| polls that are not monotonic | a poll does not begin where the one before ended; after a commit, where its offsets say |
-| sends that are not monotonic | a producer's elements are not in the order in which it sent them |
+| polls that are not monotonic | a poll does not begin where the one before ended, or where the last commit says |
+| sends that are not monotonic | the elements of a transaction are not in the order in which it sent them |
 | a transfer that is made twice | two committed transactions of an id are at one position, or a position has none |
 | a cut that does not sum to zero | at one instant, a transfer is visible in part |
 
-Cycles of writes alone (G0) are legal: Kafka does not isolate writes. A transfer may be visible in part if the rest is
-below the high watermark and not below the last stable offset: an open transaction is before it, or its end takes several
-turns.
+Cycles of writes alone (G0) are legal, because Kafka does not isolate writes. A part of a transfer may be invisible at a
+cut if it is between the last stable offset and the high watermark: an open transaction is before it, or the end of its
+own transaction takes several turns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 from kohort.simulator.actors.history import Element, History, Poll, Transaction
 from kohort.simulator.world.world import Violation
@@ -131,7 +131,7 @@ class _Lists:
     def _check_poll(self, poll: Poll, names: set[str]) -> None:
         """`names`: the transactions of what was polled in this run so far."""
         read = [offset for offset, _ in poll.reads]
-        if any(now <= before for before, now in zip(read, read[1:], strict=False)):
+        if any(now <= before for before, now in pairwise(read)):
             raise Violation("list-append: polls are monotonic", f"{poll.partition}: {read}")
         offsets = self.offsets.get(poll.partition, [])
         there = offsets[bisect_left(offsets, poll.first) : bisect_left(offsets, poll.end)]
@@ -181,7 +181,7 @@ def _check_flow(history: History, visible: dict[str, list[Transaction]], lists: 
     """What a transaction has read was committed before it ended, and so were the former ones of its id."""
     after: defaultdict[str, set[str]] = defaultdict(set)
     for transactions in visible.values():
-        for before, transaction in zip(transactions, transactions[1:], strict=False):
+        for before, transaction in pairwise(transactions):
             after[before.name].add(transaction.name)
         for transaction in transactions:
             for poll in transaction.polls:
