@@ -1,7 +1,7 @@
 """Known bugs of transactions, on the broker's side; test_mutations.py plants them.
 
-Most are failures that other systems had: the comments name the reports, docs/transaction-failures.md has all of them. One
-cannot be planted as it was: KAFKA-14884, a marker between the check of a batch and its append. Here both are in one
+Most are failures that other systems had: the comments name the reports, and docs/transaction-failures.md has them all.
+One cannot be planted as it was: KAFKA-14884, a marker between the check of a batch and its append. Here both are in one
 step, which is not interrupted. What is left of it is a request that takes several turns.
 """
 

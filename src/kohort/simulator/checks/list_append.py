@@ -1,13 +1,13 @@
 """Anomalies in a history of appends and polls, from what the clients saw alone.
 
-transaction_checks.py compares each answer with the log. Nothing here knows the log: a fault in the fold of the log cannot
-hide an anomaly. The names are Adya's, and those of Jepsen's tests of Kafka.
+transaction_checks.py compares each answer with the log. Nothing here knows the log, so a fault in the fold of the log
+cannot hide an anomaly. The names are Adya's, and those of Jepsen's tests of Kafka.
 
 | anomaly | what the history has |
 | --- | --- |
 | aborted read (G1a) | a poll returned an element of an aborted transaction, or of one that never asked for its commit |
 | intermediate read (G1b) | a poll returned an element of a transaction, and passed another one |
-| circular flow (G1c) | transactions that read from each other in a circle, in which those of an id also follow each other |
+| circular flow (G1c) | transactions that read from each other in a circle; those of an id follow each other |
 | lost write | an element of a committed transaction is not in its list at the end, or a poll passed it |
 | duplicate write | an element is at two offsets, or an offset has two elements |
 | polls that are not monotonic | a poll does not begin where the one before ended, or where the last commit says |
