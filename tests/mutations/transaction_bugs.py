@@ -167,6 +167,16 @@ TRANSACTION_BUGS = {
             "return now - producer.last_seen_ms >= self.expiration_ms",
         ),
     ),
+    "a marker does not keep its producer from being forgotten": bug(
+        (f"{PARTITION_TEST}test_a_marker_keeps_a_producer_with_old_records",),
+        (
+            PRODUCERS,
+            "        producer = self._renewed(producer_id, epoch, now)\n        producer.last_timestamp = now\n",
+            "        former = self._known.get(producer_id)\n"
+            "        producer = self._renewed(producer_id, epoch, former.last_seen_ms if former else now)\n"
+            "        producer.last_timestamp = now\n",
+        ),
+    ),
     "a marker of an older coordinator is accepted": bug(
         (f"{PARTITION_TEST}test_coordinator_epochs_of_markers",),
         (PRODUCERS, "if marker.coordinator_epoch < producer.coordinator_epoch:", "if False:"),
