@@ -1,8 +1,8 @@
 """Known bugs of transactions, on the broker's side; test_mutations.py plants them.
 
-Most are failures that other systems had: the comments name the reports. Two of them cannot be planted. KAFKA-15653, a
-callback that used another thread's buffer: there is one thread. KAFKA-14884, a marker between the check of a batch and
-its append, within one step: a step is not interrupted. What is left of it is a request that takes several turns.
+Most are failures that other systems had: the comments name the reports, and docs/transaction-failures.md has them all.
+One cannot be planted as it was: KAFKA-14884, a marker between the check of a batch and its append. Here both are in one
+step, which is not interrupted. What is left of it is a request that takes several turns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENDINGS, GROUPS, MACHINES = "broker/transactions/endings.py", "broker/group_shar
 LOG, PRODUCERS, PARTITION = "broker/logs/transactions.py", "broker/logs/producers.py", "broker/logs/partition.py"
 COMPACTION, NEWEST = "broker/logs/compaction.py", "broker/logs/newest_records.py"
 PRODUCE, COMMIT = "broker/handlers/transactional_produce.py", "broker/handlers/transactional_offsets.py"
-FETCH = "broker/handlers/fetch.py"
+FETCH, COMPRESSION = "broker/handlers/fetch.py", "wire/compression.py"
 
 SIMULATOR = "simulator of transactor"
 SHARD_TEST = "tests/coordinator/test_transactions.py::"
@@ -28,6 +28,7 @@ OFFSETS_TEST = "tests/broker/transactions/test_offsets_in_transactions.py::"
 REPLAY_TEST = "tests/broker/transactions/test_offsets_replay.py::"
 READ_TEST = "tests/broker/transactions/test_read_committed.py::"
 PARTITION_TEST = "tests/broker/logs/test_partition_transactions.py::"
+PREPARATION_TEST = "tests/broker/logs/test_preparation.py::"
 LOG_TEST = "tests/broker/logs/test_transactions.py::"
 COMPACTION_TEST = "tests/broker/logs/test_compaction_transactions.py::"
 
@@ -106,6 +107,24 @@ TRANSACTION_BUGS = {
             "refused = False and header.base_sequence != 0",
         ),
     ),
+    # KAFKA-15653. There it was a thread's buffer; here requests that take several turns alternate.
+    "a batch is decompressed into the pieces of another request": bug(
+        (f"{PREPARATION_TEST}test_requests_that_are_prepared_side_by_side_share_nothing",),
+        (
+            COMPRESSION,
+            "    pieces = []\n    room = max_bytes\n",
+            "    pieces = vars(zlib).setdefault('pieces', [])\n    pieces.clear()\n    room = max_bytes\n",
+        ),
+    ),
+    "a batch is compressed into the pieces of another request": bug(
+        (f"{PREPARATION_TEST}test_requests_that_are_prepared_side_by_side_share_nothing",),
+        (
+            COMPRESSION,
+            "    pieces = [_XERIAL_HEADER] if codec == SNAPPY else []\n",
+            "    pieces = vars(zlib).setdefault('pieces', [])\n"
+            "    pieces[:] = [_XERIAL_HEADER] if codec == SNAPPY else []\n",
+        ),
+    ),
     # -- fencing
     "an init keeps the epoch": bug(
         (f"{SHARD_TEST}test_a_new_id_begins_at_epoch_0_and_each_init_raises_it", SIMULATOR),
@@ -146,6 +165,16 @@ TRANSACTION_BUGS = {
             PRODUCERS,
             "return now - producer.last_seen_ms >= self.expiration_ms and producer_id not in self.transactions.open",
             "return now - producer.last_seen_ms >= self.expiration_ms",
+        ),
+    ),
+    "a marker does not keep its producer from being forgotten": bug(
+        (f"{PARTITION_TEST}test_a_marker_keeps_a_producer_with_old_records",),
+        (
+            PRODUCERS,
+            "        producer = self._renewed(producer_id, epoch, now)\n        producer.last_timestamp = now\n",
+            "        former = self._known.get(producer_id)\n"
+            "        producer = self._renewed(producer_id, epoch, former.last_seen_ms if former else now)\n"
+            "        producer.last_timestamp = now\n",
         ),
     ),
     "a marker of an older coordinator is accepted": bug(

@@ -111,9 +111,11 @@ def test_readers_of_a_storage_that_answers_later(seed: int) -> None:
     """Transactional producers, and readers of what they commit: reads end in any order, some fail, and what is
     appended, committed and aborted meanwhile makes no difference."""
     options = {"version": 2, "pace_ms": 40, "timeout_ms": 6_000, "patience_ms": 1_500, "restarts": 0.02}
+    options |= {"reads": True, "codec": 1}
     cast = [Cast("transactor", f"transactor{n}", {"id": f"ledger{n}", **options}) for n in range(2)]
-    cast += [Cast("auditor", f"auditor{n}", {"pace_ms": 50}) for n in range(3)]
     plan = plan_of(seed, 15_000)
+    options = {"pace_ms": 50, "restless": True, "cuts": plan.brokers == 1}
+    cast += [Cast("auditor", f"auditor{n}", options) for n in range(3)]
     config = {**plan.config, "transaction_version": 2, "transaction_state_log_num_partitions": 1}
     config |= {"offsets_retention_minutes": 10_080, "log_tail_max_bytes": (0, 2_000, 20_000)[seed % 3]}
     plan = replace(plan, config=config, cast=tuple(cast), parks_reads=True, failed_reads=0.1)

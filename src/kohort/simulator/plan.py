@@ -15,6 +15,7 @@ from typing import Any
 from kohort.config import AUTHORIZER
 from kohort.coordinator.transactions.transaction import LAST_EPOCH
 from kohort.simulator.world.world import Millis
+from kohort.wire.compression import GZIP, NONE, ZSTD
 
 TOPICS = {"flights": 4, "orders": 2}
 """Topics that exist from the start, with their numbers of partitions."""
@@ -189,6 +190,8 @@ def _with_transactions(plan: Plan) -> Plan:
     if random.random() >= 0.2:
         return plan
     version = random.choice((2, 2, 2, 1, 0))
+    random_of_lists = Random(f"{plan.seed}/lists")
+    reads = random_of_lists.random() < 0.5
     cast = []
     for index in range(1 + _size(random, 3)):
         options = {
@@ -198,11 +201,14 @@ def _with_transactions(plan: Plan) -> Plan:
             "timeout_ms": random.choice((2_000, 6_000)),
             "patience_ms": random.choice((500, 1_500, 5_000)),
             "restarts": random.choice((0.01, 0.1)),
+            "reads": reads,
+            "codec": random_of_lists.choice((NONE, GZIP, ZSTD)) if reads else NONE,
         }
         cast.append(Cast("transactor", f"transactor{index}", options))
         if random.random() < 0.3:
             cast.append(Cast("transactor", f"zombie{index}", {**options, "pace_ms": 3_000}))
-    cast.append(Cast("auditor", "auditor", {"pace_ms": random.choice((100, 500))}))
+    cuts = reads and plan.brokers == 1
+    cast.append(Cast("auditor", "auditor", {"pace_ms": random.choice((100, 500)), "restless": True, "cuts": cuts}))
     config = {
         **plan.config,
         "transaction_version": version,

@@ -15,6 +15,7 @@ from kohort.simulator.actors.auditor import Auditor
 from kohort.simulator.actors.candidate import Candidate
 from kohort.simulator.actors.consumer import Consumer
 from kohort.simulator.actors.guest import Guest
+from kohort.simulator.actors.history import History
 from kohort.simulator.actors.hostile import Hostile
 from kohort.simulator.actors.impostor import Impostor
 from kohort.simulator.actors.library_user import LibraryUser
@@ -27,6 +28,7 @@ from kohort.simulator.actors.transactor import Transactor
 from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm, quotas_request
 from kohort.simulator.checks.classic_checks import running
 from kohort.simulator.checks.holders import Holders
+from kohort.simulator.checks.list_append import check_history
 from kohort.simulator.checks.onlooker import Onlooker
 from kohort.simulator.plan import (
     CONSUMER_GROUPS,
@@ -44,6 +46,8 @@ from kohort.simulator.world.world import Millis, Violation, World
 
 STABLE_WITHIN_MS = 90_000
 """Time limit after the healing: sessions, two rebalance timeouts and the join timeout of new members, with a margin."""
+READ_WITHIN_MS = 90_000
+"""Time limit for a reader of all that transactions have written."""
 LOOK_EVERY_MS = 1_000
 PACED: dict[str, type[Paced]] = {
     "committer": Committer,
@@ -115,6 +119,7 @@ class Simulation:
         self.owners = Owners()
         self.holders = Holders()
         self.holders.requests_come_twice = plan.faults.duplicate > 0
+        self.history = History()
         self.members: list[Member | Consumer | LibraryUser] = []
         self.others: list[Paced | Storm] = []
         self._groups = sorted({str(cast.options["group"]) for cast in plan.cast if "group" in cast.options}) or [
@@ -143,6 +148,9 @@ class Simulation:
                 other.check_end()
         if self.process.broker is not None:
             self.checkers.transactions.check_end(self.process.broker)
+        if self.checkers.transactions.transactors:
+            self._read_whole_lists()
+            check_history(self.history)
         self.checkers.check_replay()
 
     # -- actors
@@ -164,10 +172,10 @@ class Simulation:
             case _:
                 other = PACED[cast.kind](*common, options)
                 other.members, other.consumers = self._classic, self._consumers
+                if isinstance(other, Transactor | Auditor):
+                    other.check, other.history = self.checkers.transactions.read, self.history
                 if isinstance(other, Transactor):
                     self.checkers.transactions.transactors.append(other)
-                elif isinstance(other, Auditor):
-                    other.check = self.checkers.transactions.read
                 self.others.append(other)
 
     def _everybody(self) -> list[Member | Consumer | LibraryUser]:
@@ -279,6 +287,20 @@ class Simulation:
             if good == 2:
                 return
         raise Violation("every live group becomes stable", why, why.partition(":")[0])
+
+    def _read_whole_lists(self) -> None:
+        """A reader that was not there before reads all that is committed."""
+        options = {"pace_ms": 20, "restless": False, "cuts": False}
+        reader = Auditor(self.world, self.process, self.plan.faults, "reader of all", options)
+        reader.check, reader.history = self.checkers.transactions.read, self.history
+        reader.start()
+        end = self.world.now + READ_WITHIN_MS
+        while [*reader.at.values()] != [fold.end for fold in self.checkers.transactions.partitions]:
+            if self.world.now >= end:
+                raise Violation("committed records can be read", f"up to {reader.at}")
+            self.world.run(self.world.now + 100, self.plan.steps)
+        reader.end()
+        self.history.whole = reader.polls
 
     def _unstable(self) -> str:
         broker = self.process.broker

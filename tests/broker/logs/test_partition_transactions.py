@@ -327,6 +327,20 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(monkeypatch: pytes
     assert log.partition.append(data_of(0, epoch=1), NOW + 5 * DAY).base_offset == 0, "a repeat"
 
 
+def test_a_marker_keeps_a_producer_with_old_records() -> None:
+    """KAFKA-9144: its records have old timestamps, and its transaction ends long after them. The epochs of producer and
+    coordinator are known for a day from the marker on."""
+    log = OneLog()
+    send(log, 0, timestamp=NOW - 3 * DAY)
+    marked = NOW + 2 * DAY
+    log.mark(1, 1, commit=False, coordinator_epoch=7, now=marked)
+    late = marked + DAY - 1
+    for _ in both_lives(log):
+        refused = log.partition.append_marker(Marker(1, 1, False, 6), late)
+        assert refused.error == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert log.partition.append(data_of(1), late).error == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 # -- trims
 
 

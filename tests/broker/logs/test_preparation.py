@@ -9,12 +9,22 @@ from typing import Any
 
 import google_crc32c
 import pytest
+from transaction_driver import Transactional
 from wire_driver import SET, START_MS, TOPIC, Connection, fetch_request, produce_request, with_topic
 
+from kohort.broker.messages import changed
 from kohort.broker.ready import OVER, WITHIN
-from kohort.wire.batches import NewRecord, decode_records, encode_batch, split_batches
-from kohort.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from kohort.wire.errors import ErrorCode
+from kohort.wire.batches import (
+    HEADER_SIZE,
+    BatchHeader,
+    NewRecord,
+    check_crc,
+    decode_records,
+    encode_batch,
+    split_batches,
+)
+from kohort.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
+from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -66,6 +76,14 @@ def stored(client: Connection) -> list[tuple[int, list[bytes | None]]]:
     return [
         (header.compression, [record.value for record in decode_records(one)]) for header, one in split_batches(data)
     ]
+
+
+def expanded(header: BatchHeader, data: bytes) -> bytes | ProtocolError:
+    """The records of a batch, or why they cannot be had."""
+    try:
+        return decompress(header.compression, data[HEADER_SIZE:])
+    except ProtocolError as error:
+        return error
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY])
@@ -131,3 +149,31 @@ def test_the_codec_of_the_topic_changes_meanwhile() -> None:
     wire.step(other.frame(IncrementalAlterConfigsRequest(resources=(resource,)), 1))
     assert error_of(client) == 0
     assert stored(client) == [(ZSTD, [VALUE])]
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("kept", ["producer", "gzip", "snappy", "lz4", "zstd"])
+def test_requests_that_are_prepared_side_by_side_share_nothing(codec: int, kept: str) -> None:
+    """KAFKA-15653: a transactional batch was decompressed into the buffers of another request, and what was stored
+    could not be read. Here the steps of three requests alternate."""
+    first = with_topic(3, compression_type=kept, message_max_bytes=10_000_000)
+    wire = first.wire
+    clients = [first, wire.connect(), wire.connect()]
+    values = [bytes([65 + index]) * 3_000_000 + random.Random(index).randbytes(2_000) for index in range(3)]
+    arrived = []
+    for index, (client, value) in enumerate(zip(clients, values, strict=True)):
+        producer = Transactional(client, f"x{index}")
+        producer.init()
+        options = {"producer_id": producer.producer_id, "producer_epoch": 0, "base_sequence": 0}
+        record = NewRecord(None, value, START_MS)
+        data = encode_batch([record], compression=codec, is_transactional=True, **options)
+        arrived.append(client.frame(changed(produce_request("t", data, index), transactional_id=producer.name), 12))
+    while not all(client.responses for client in clients):
+        wire.end(wire.broker.step(arrived, wire.now, one_step()))
+        arrived = []
+    assert [error_of(client) for client in clients] == [0, 0, 0]
+    for index, value in enumerate(values):
+        data = first.ask(fetch_request("t", 0, index), 11).responses[0].partitions[0].records
+        [(header, one)] = split_batches(data)
+        assert check_crc(one, header)
+        assert expanded(header, one) == encode_batch([NewRecord(None, value, START_MS)])[HEADER_SIZE:]

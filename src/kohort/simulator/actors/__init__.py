@@ -15,5 +15,6 @@ guest         loses its right and gets it back
 operator      changes settings of groups
 transactor    a transactional producer that reads, processes and writes
 auditor       a consumer of committed records
+history       what transactional clients sent and read
 workload      committers, admins, producers, storms, liars
 """

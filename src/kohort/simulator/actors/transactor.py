@@ -10,14 +10,19 @@ aborts on an error that can be aborted, and initialises its producer again on a 
 each transaction (KIP-890), version 1 keeps its epoch. Two actors with the same id are zombies to each other.
 
 It learns positions only from the group: after every failure it fetches the stable offset again.
+
+Some also read: a transaction polls committed records of INPUTS, and commits with its own position the offsets up to
+which it has read. Such a transaction is one of a history of appends to lists (actors/history.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from kohort.simulator.actors.auditor import committed_in, fetch_committed
+from kohort.simulator.actors.history import Element, History, Poll, Read, Sent, Transaction
 from kohort.simulator.actors.workload import Paced
 from kohort.simulator.plan import LEDGER, TOPICS_OF_TRANSACTIONS
 from kohort.simulator.world.network import Link
@@ -38,6 +43,8 @@ from kohort.wire.schemas.txn_offset_commit import (
 )
 
 PARTITIONS = TOPICS_OF_TRANSACTIONS[LEDGER]
+INPUTS = (1, 2)
+"""Partitions of LEDGER that are read. The group's offset on partition 0 is the number of committed transactions."""
 _E = ErrorCode
 AGAIN = frozenset((3, 5, 6, 7, 14, 15, 16, 19, 51, 88))
 """Errors on which a client sends the same request again."""
@@ -54,6 +61,11 @@ def group_of(transactional_id: str) -> str:
 
 
 class Transactor(Paced):
+    check: Callable[[int, int, int, Sequence[Read]], None]
+    """Told what a poll has read, like that of an auditor."""
+    history: History
+    """Of all transactional clients of the run."""
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.id: str = self.options["id"]
@@ -67,6 +79,10 @@ class Transactor(Paced):
         self._sequences: dict[int, int] = {}
         """By partition: the number of the next record."""
         self._position = 0
+        self._read_up_to: dict[int, int] = {}
+        """By partition of INPUTS: the next offset that it reads. Empty for a transactor that does not read."""
+        self._transaction: Transaction
+        self._random_of_reads = self.world.random(f"reads/{self.name}")
         self._number = 0
         """Of transactions of this actor."""
         self._steps: list[Step] = []
@@ -172,17 +188,21 @@ class Transactor(Paced):
             self._look_up()
 
     def _look_up(self) -> None:
-        topic = OffsetFetchRequestTopics(name=LEDGER, partition_indexes=(0,))
+        indexes = (0, *INPUTS) if self.options["reads"] else (0,)
+        topic = OffsetFetchRequestTopics(name=LEDGER, partition_indexes=indexes)
         group = OffsetFetchRequestGroup(group_id=group_of(self.id), topics=(topic,))
         request = OffsetFetchRequest(groups=(group,), require_stable=True)
         self._ask(request, 8, self._group_coordinator, self._looked_up)
 
     def _looked_up(self, response: Any) -> None:
         [group] = response.groups
-        if group.error_code or group.topics[0].partitions[0].error_code:
+        partitions = () if group.error_code else group.topics[0].partitions
+        if not partitions or any(partition.error_code for partition in partitions):
             self._again(self._look_up)
         else:
-            self._position = max(group.topics[0].partitions[0].committed_offset, 0)
+            offsets = {partition.partition_index: max(partition.committed_offset, 0) for partition in partitions}
+            self._position = offsets.pop(0)
+            self._read_up_to = offsets
             self._pause_and_begin()
 
     def _pause_and_begin(self) -> None:
@@ -197,11 +217,13 @@ class Transactor(Paced):
             return
         self._number += 1
         name = f"{self.name}/{self._number}"
+        self._transaction = self.history.begin(self.id, self._position, name)
         steps = [*self._writes(name), *((self._add_offsets,) if self.version == 1 else ()), self._commit_offsets]
         fate = self.random.random()
         if fate < 0.04:  # it does nothing for longer than its transaction may last
             idle = partial(self.soon, 2 * self.options["timeout_ms"], self._next)
             steps.insert(self.random.randrange(1, len(steps) + 1), idle)
+        self._insert_polls(steps)
         self._steps = [*steps, partial(self._end, name, fate < 0.85)]
         self._next()
 
@@ -213,8 +235,14 @@ class Transactor(Paced):
         for part, (partition, amount) in enumerate(zip(partitions, [-sum(amounts), *amounts], strict=True)):
             if self.version == 1:
                 yield partial(self._add, partition)
-            value = f"{self.id}|{self._position}|{name}|{part}|{len(partitions)}|{amount}"
-            yield partial(self._produce, partition, value.encode())
+            element = Element(self.id, self._position, name, part, len(partitions), amount)
+            yield partial(self._produce, partition, element.value)
+
+    def _insert_polls(self, steps: list[Step]) -> None:
+        """Before, between and after the writes. The last step commits the offsets."""
+        random = self._random_of_reads
+        for _ in range(random.choice((0, 1, 1, 2)) if self._read_up_to else 0):
+            steps.insert(random.randrange(len(steps)), partial(self._poll, random.choice(INPUTS)))
 
     def _next(self) -> None:
         self._steps.pop(0)()
@@ -245,6 +273,23 @@ class Transactor(Paced):
 
         self._ask(request, 3, self._coordinator, then)
 
+    def _poll(self, partition: int) -> None:
+        first = self._read_up_to[partition]
+        size = self._random_of_reads.choice((300, 2_000, 10_000))
+
+        def then(response: Any) -> None:
+            [answer] = response.responses[0].partitions if response.responses else [None]
+            if answer is None or answer.error_code:
+                self._again(partial(self._poll, partition))
+                return
+            end, reads = committed_in(answer.records or b"", answer.aborted_transactions or (), first)
+            self.check(partition, first, end, reads)
+            self._read_up_to[partition] = end
+            self._transaction.polls.append(Poll(partition, first, end, reads))
+            self._next()
+
+        self._ask(fetch_committed({partition: first}, size), 11, lambda: self._leader(partition), then)
+
     def _produce(self, partition: int, value: bytes) -> None:
         sequence = self._sequences.get(partition, 0)
         batch = encode_batch(
@@ -253,6 +298,7 @@ class Transactor(Paced):
             producer_epoch=self._producer[1],
             base_sequence=sequence,
             is_transactional=True,
+            compression=self.options["codec"],
         )
         data = TopicProduceData(name=LEDGER, partition_data=(PartitionProduceData(index=partition, records=batch),))
         request = ProduceRequest(transactional_id=self.id, acks=-1, timeout_ms=1_000, topic_data=(data,))
@@ -261,10 +307,11 @@ class Transactor(Paced):
             self._ask(request, 12 if self.version == 2 else 11, lambda: self._leader(partition), then)
 
         def then(response: Any) -> None:
-            error = response.responses[0].partition_responses[0].error_code
-            if not error:
+            [answer] = response.responses[0].partition_responses
+            if not answer.error_code:
                 self._sequences[partition] = sequence + 1
-            self._concluded(error, again)
+                self._transaction.sends.append(Sent(partition, answer.base_offset, value))
+            self._concluded(answer.error_code, again)
 
         again()
 
@@ -280,23 +327,29 @@ class Transactor(Paced):
         self._ask(request, 3, self._coordinator, then)
 
     def _commit_offsets(self) -> None:
-        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self._position + 1)
+        offsets = {0: self._position + 1, **self._read_up_to}
+        partitions = tuple(
+            TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+            for index, offset in offsets.items()
+        )
         pid, epoch = self._producer
         request = TxnOffsetCommitRequest(
             transactional_id=self.id,
             group_id=group_of(self.id),
             producer_id=pid,
             producer_epoch=epoch,
-            topics=(TxnOffsetCommitRequestTopic(name=LEDGER, partitions=(partition,)),),
+            topics=(TxnOffsetCommitRequestTopic(name=LEDGER, partitions=partitions),),
         )
 
         def then(response: Any) -> None:
-            self._concluded(response.topics[0].partitions[0].error_code, self._commit_offsets)
+            errors = [partition.error_code for partition in response.topics[0].partitions]
+            self._concluded(max(errors), self._commit_offsets)
 
         self._ask(request, 5 if self.version == 2 else 3, self._group_coordinator, then)
 
     def _end(self, name: str, commits: bool) -> None:
         """`name` is empty if a failed transaction is aborted, whatever it has written."""
+        self._transaction.asks |= commits
         pid, epoch = self._producer
         request = EndTxnRequest(transactional_id=self.id, producer_id=pid, producer_epoch=epoch, committed=commits)
 
@@ -318,6 +371,7 @@ class Transactor(Paced):
         again()
 
     def _ended(self, name: str, commits: bool) -> None:
+        self._transaction.committed, self._transaction.aborted = commits, not commits
         if commits:
             self.committed.append((self._position, name))
             self._position += 1

@@ -13,5 +13,6 @@ target_checks       targets of members that change their subscription or return
 reader_checks       fetches of members
 transaction_ledger  offsets of open transactions, and replays of the log
 transaction_checks  transactions, by a fold of their own
+list_append         transactions, by what their clients sent and read
 holders             leaderships and items: one holder at a time, growing tokens
 """

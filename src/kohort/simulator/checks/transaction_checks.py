@@ -20,7 +20,7 @@ In the terms of Adya's isolation levels: readers that see exactly what is commit
 nothing intermediate within a partition (G1b). Over several partitions, a reader that has seen one part of a transaction
 and asks for another one gets it, because all parts became durable at one instant (but see (1)), and no answer is older
 than its question. A circular flow of information (G1c) needs two transactions that have each read what the other wrote
-before its own end: one of them has read what was not committed.
+before its own end: one of them has read what was not committed. list_append.py looks for the same without the log.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.broker.broker import Broker
-from kohort.simulator.actors.auditor import Read
+from kohort.simulator.actors.history import Read
 from kohort.simulator.actors.transactor import Transactor, group_of
 from kohort.simulator.checks.ledger import Ledger
 from kohort.simulator.plan import LEDGER, TOPICS_OF_TRANSACTIONS
 from kohort.simulator.world.network import Asked
 from kohort.simulator.world.world import Millis, Violation
 from kohort.storage.protocol import Append, Operation
-from kohort.wire.batches import BatchHeader, decode_records, read_header
+from kohort.wire.batches import BatchHeader, check_crc, decode_records, read_header
 from kohort.wire.codec import decode
 from kohort.wire.markers import read_marker
 from kohort.wire.schemas.end_txn import EndTxnRequest
@@ -140,6 +140,8 @@ class TransactionChecks:
         header = read_header(data)
         if header.base_offset < fold.end:
             raise Violation("offsets only rise", f"{LEDGER}: {header.base_offset} after {fold.end}")
+        if not check_crc(data, header):
+            raise Violation("the log has what was sent", f"{LEDGER}: {header.base_offset} does not match its CRC")
         fold.end = header.last_offset + 1
         if header.is_control:
             return self._mark(fold, data, header)
