@@ -23,7 +23,7 @@ from kohort.gateway.sides import UpstreamSide
 from kohort.gateway.view import View
 from kohort.server.listeners import AddedListeners, ListenFailed
 from kohort.testing import KohortServer
-from kohort.wire.codec import encode_request
+from kohort.wire.codec import encode_request, encode_response
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
@@ -130,7 +130,7 @@ async def test_a_leader_that_stalls_keeps_no_others_waiting(monkeypatch: pytest.
     never = asyncio.get_running_loop().create_future()
     stalled: Any = SimpleNamespace(closed=False, ask=lambda *_: never, close=lambda: closed.append(1))
     follower._connections["h", 1] = stalled
-    assert await follower._ends_of(("h", 1), [("t", 0)]) == []
+    await follower._ends_of(("h", 1), [("t", 0)])
     assert (closed, follower._connections) == ([1], {})
 
 
@@ -139,14 +139,15 @@ async def test_brokers_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -
     follower, others = a_follower(), asyncio.Barrier(2)
     brokers = tuple(MetadataResponseBroker(node_id=port, host="h", port=port) for port in (1, 2, 3))
 
-    async def ask(*_: object) -> MetadataResponse:
-        return MetadataResponse(brokers=brokers, cluster_id="c", topics=())
+    async def ask_frame(*_: object) -> tuple[int, bytes]:
+        metadata = MetadataResponse(brokers=brokers, cluster_id="c", topics=())
+        return 12, encode_response(metadata, 12, 1, api_key=3)[4:]
 
     async def connect(address: tuple[str, int]) -> Any:
         if address != ("h", 1):
             await others.wait()
         follower._versions[address] = {3: (0, 12)}
-        follower._connections[address] = SimpleNamespace(ask=ask, address="h:1", closed=False)  # type: ignore[assignment]
+        follower._connections[address] = SimpleNamespace(ask_frame=ask_frame, address="h:1", closed=False)  # type: ignore[assignment]
         return follower._connections[address]
 
     monkeypatch.setattr(follower, "_any", lambda: connect(("h", 1)))

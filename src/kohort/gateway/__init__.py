@@ -7,6 +7,7 @@ sides       the transport and the protocol of its other two ends
 requests    a client's bytes, cut at the requests, and who answers each
 answers     the order of the answers
 rewriting   answers that name brokers
+metadata    Metadata answers of any size, read a part at a time
 versions    the APIs that clients are told of
 sasl        a client's login, read as it passes
 view        what is known of the upstream cluster, and what has changed

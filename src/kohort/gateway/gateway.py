@@ -23,6 +23,7 @@ from kohort.client.security.security import Security
 from kohort.config import Address, ConfigError
 from kohort.gateway.follower import REFRESH_S, Follower
 from kohort.gateway.link import BUFFER_BYTES, LEAST_BUFFER_BYTES, Link
+from kohort.gateway.metadata import Beginning
 from kohort.gateway.view import GONE_AFTER_S, AnotherCluster, View
 from kohort.server import log
 from kohort.server.connection import Connection
@@ -33,7 +34,7 @@ from kohort.server.security.tls_link import Inside
 from kohort.server.server import Server
 from kohort.server.turns import TurnLoop
 from kohort.wire.errors import ProtocolError
-from kohort.wire.schemas.metadata import MetadataResponse
+from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
 TARGET_S = 4.0
 """How long one of several brokers may take to be connected, before the next one is tried."""
@@ -127,12 +128,24 @@ class Gateway:
         await self._turns.control(event)
 
     def learn(self, metadata: MetadataResponse) -> None:
+        self._learn(metadata.cluster_id, metadata.brokers, metadata.topics)
+
+    def learn_beginning(self, beginning: Beginning) -> None:
+        self._learn(beginning.cluster_id, beginning.brokers, ())
+        self._follower.hurry()
+
+    def _learn(
+        self,
+        cluster_id: str | None,
+        brokers: Sequence[MetadataResponseBroker],
+        topics: Sequence[MetadataResponseTopic],
+    ) -> None:
         try:
-            for event in self._view.learn(metadata):
+            for event in self._view.learn(cluster_id, topics):
                 self._turns.arrive(event)
         except AnotherCluster as error:
             raise ProtocolError(str(error)) from None
-        if self._view.has_new_brokers(metadata):
+        if self._view.has_new_brokers(brokers):
             self._follower.hurry()
 
     def topics_changed(self) -> None:

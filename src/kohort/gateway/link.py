@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from kohort.broker.turn import Passed
 from kohort.config import Address
-from kohort.gateway.answers import Answers
+from kohort.gateway.answers import Answers, BeginningRewriting, Rewriting
+from kohort.gateway.metadata import beginning_of, with_brokers
 from kohort.gateway.owner import Owner
 from kohort.gateway.requests import (
     API_VERSIONS,
@@ -47,6 +49,7 @@ from kohort.gateway.rewriting import (
     decoded_answer,
     decoded_request,
     encoded_answer,
+    moved_brokers,
     moved_cluster,
     moved_coordinators,
     moved_metadata,
@@ -263,16 +266,18 @@ class Link:
         """A request goes to the upstream broker; None: more bytes of one."""
         if request is None or not request.is_answered:
             return
-        rewriting = None
+        rewriting: Rewriting | None = None
+        beginning: BeginningRewriting | None = None
         if request.key == METADATA:
             rewriting = self._moved(request, MetadataResponse, self._metadata)
+            beginning = partial(self._metadata_beginning, request.version)
         elif request.key == DESCRIBE_CLUSTER:
             rewriting = self._moved(request, DescribeClusterResponse, moved_cluster)
         elif request.key in TOPIC_CHANGES:
-            rewriting = self._topics_changed
+            rewriting = beginning = self._topics_changed
         elif request.key == FIND_COORDINATOR:
             rewriting = self._moved(request, FindCoordinatorResponse, moved_coordinators)
-        self._answers.expect(request, Route.UPSTREAM, rewriting)
+        self._answers.expect(request, Route.UPSTREAM, rewriting, beginning)
         if self._answers.waits_for(Route.OWN) and self._own is not None:
             self._owner.arrive(Passed(self._own.id))
 
@@ -292,6 +297,16 @@ class Link:
     def _metadata(self, found: MetadataResponse, address_of: Callable[[int], Address | None]) -> MetadataResponse:
         self._owner.learn(found)
         return moved_metadata(found, address_of)
+
+    def _metadata_beginning(self, version: int, data: bytes) -> bytes | None:
+        """Of a large answer, the brokers alone are read; the gateway asks for topics itself."""
+        try:
+            beginning = beginning_of(data, version)
+        except ProtocolError:
+            return None  # the rest is to come
+        self._owner.learn_beginning(beginning)
+        brokers = moved_brokers(beginning.brokers, lambda broker: self._owner.address_of(broker, self._listener))
+        return with_brokers(data, version, beginning, brokers)
 
     def _decide(self, own: Connection, request: Request, data: bytes, forward: list[bytes]) -> None:
         """Requests whose content, or whose listener, decides who answers."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from kohort.broker.turn import Arrived
 from kohort.config import Address
+from kohort.gateway.metadata import Beginning
 from kohort.server.connection import Connection
 from kohort.server.log import LimitedLog
 from kohort.wire.schemas.metadata import MetadataResponse
@@ -31,6 +32,9 @@ class Owner(Protocol):
     def arrive(self, event: Arrived) -> None: ...
     def learn(self, metadata: MetadataResponse) -> None:
         """Called with each Metadata answer before it leaves. Raises ProtocolError if it is that of another cluster."""
+
+    def learn_beginning(self, beginning: Beginning) -> None:
+        """The same of a large answer."""
 
     def topics_changed(self) -> None:
         """Called when a client has created, grown or deleted topics."""
