@@ -32,9 +32,20 @@ from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroke
 SECONDS = 10
 
 
+def buffers() -> Any:
+    """Without limits."""
+    return SimpleNamespace(
+        for_requests=lambda _: 1 << 20,
+        for_answers=lambda _: 1 << 20,
+        visit=lambda _: None,
+        lingers=lambda _: True,
+        lingered=lambda _: None,
+    )
+
+
 def a_link() -> Link:
     log = SimpleNamespace(info=lambda *_, **__: None)
-    owner: Any = SimpleNamespace(max_bytes=1 << 20, buffer_bytes=1 << 20, clients_authenticate=False, log=log)
+    owner: Any = SimpleNamespace(max_bytes=1 << 20, clients_authenticate=False, log=log, beat_s=1.0, buffers=buffers())
     own: Any = SimpleNamespace(listener="PLAINTEXT", peer="client")
     return Link(owner, own, 0)
 
@@ -82,6 +93,7 @@ async def test_a_flood_leaves_time_for_others() -> None:
         writelines=write,
         pause_reading=lambda: None,
         resume_reading=lambda: None,
+        set_write_buffer_limits=lambda **_: None,
     )
     asked = [encode_request(FindCoordinatorRequest(coordinator_keys=("g",)), 4, n, "c") for n in range(1_300)]
     link.data_received(b"".join(asked[:1_200]))
@@ -91,7 +103,7 @@ async def test_a_flood_leaves_time_for_others() -> None:
         assert len(written) == min(turns * link_module.MOST_AT_ONCE, 1_300)
         await asyncio.sleep(0)
     assert [int.from_bytes(answer[4:8], "big") for answer in written] == list(range(1_300))
-    assert not link._paused
+    assert not link._reading.reasons
 
 
 def test_a_stop_does_not_wait_for_the_upstream(upstream: KohortServer, caplog: pytest.LogCaptureFixture) -> None:

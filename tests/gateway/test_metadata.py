@@ -74,6 +74,7 @@ def a_link(addresses: dict[int, Address], told: list[object]) -> Link:
     owner: Any = SimpleNamespace(
         max_bytes=MOST,
         clients_authenticate=False,
+        beat_s=1.0,
         address_of=lambda broker, _: addresses.get(broker),
         learn=told.append,
         learn_beginning=told.append,

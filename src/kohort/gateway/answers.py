@@ -28,7 +28,7 @@ MOST_BEGINNING = 1_048_576
 
 
 class Owed:
-    __slots__ = ("beginning", "correlation_id", "held", "is_done", "rewriting", "source")
+    __slots__ = ("beginning", "correlation_id", "held", "is_done", "is_dropped", "rewriting", "source")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Owed:
         self.beginning = beginning
         self.held: list[bytes] = []
         self.is_done = False
+        self.is_dropped = False
 
     @property
     def is_collected(self) -> bool:
@@ -96,6 +97,19 @@ class Answers:
         self._order.append(owed)
         self._streams[source].owed.append(owed)
 
+    def drop(self, correlation_id: int, source: Route) -> None:
+        """The next answer of this source is to a request of the gateway's own; the client does not get it."""
+        owed = Owed(correlation_id, source, None)
+        owed.is_dropped = True
+        self._streams[source].owed.append(owed)
+
+    @property
+    def is_late(self) -> bool:
+        """Answers of the coordinator wait for one of the upstream broker."""
+        if self.due_from is not Route.UPSTREAM:
+            return False
+        return any(owed.is_done and owed.source is Route.OWN for owed in self._order)
+
     def made(self, answer: bytes) -> list[bytes]:
         """The gateway's own answer to the last request. Returns what may leave now."""
         owed = Owed(0, Route.WHOLE, None)
@@ -145,6 +159,8 @@ class Answers:
         stream.under_way, stream.left = owed, 4 + length
 
     def _take(self, owed: Owed, part: bytes, is_last: bool, out: list[bytes]) -> None:
+        if owed.is_dropped:
+            return
         is_due = owed is self._order[0]
         if is_due and not owed.is_collected:
             out.append(part)

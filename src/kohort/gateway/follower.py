@@ -109,10 +109,10 @@ class Follower:
                     await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))
                     pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
                 else:
+                    self._seen()
                     if self.failure:
                         log.info("the upstream cluster answers", brokers=len(self._view.present))
                     self.failure, pause_s, self._has_seen = "", FIRST_PAUSE_S, True
-                    self._seen()
                     await asyncio.sleep(min(max(LEAST_PAUSE_S, PAUSES * (time.monotonic() - began)), self._refresh_s))
                     await self._sleep(self._refresh_s)
         finally:

@@ -19,8 +19,8 @@ from kohort.wire.schemas.metadata import MetadataResponseBroker, MetadataRespons
 
 LARGE_BYTES = 262_144
 """An answer of this size takes ten milliseconds to decode and encode."""
-PARTITIONS_A_STEP = 1_000
-"""Some three milliseconds."""
+PARTITIONS_A_STEP = 500
+"""Some milliseconds."""
 MOST_REPLICAS = 1_000
 LENGTH = Struct(">i")
 SHORT = Struct(">h")

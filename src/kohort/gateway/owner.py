@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from kohort.broker.turn import Arrived
 from kohort.config import Address
+from kohort.gateway.buffers import Buffers
 from kohort.gateway.metadata import Beginning
 from kohort.server.connection import Connection
 from kohort.server.log import LimitedLog
@@ -20,14 +21,13 @@ class Owner(Protocol):
     log: LimitedLog
     max_bytes: int
     clients_authenticate: bool
+    buffers: Buffers
+    beat_s: float
+    """How often a member that cannot send heartbeats gets one from its link, in seconds."""
 
     @property
     def is_known(self) -> bool:
         """The upstream cluster has been seen, now or by an earlier process."""
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of requests that may wait for the upstream broker of one link."""
 
     def arrive(self, event: Arrived) -> None: ...
     def learn(self, metadata: MetadataResponse) -> None:

@@ -17,6 +17,7 @@ from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import PIECE, BadLength, read_unsigned_varint, skip_tagged_fields
 
 PRODUCE, METADATA, FIND_COORDINATOR, LIST_GROUPS = 0, 3, 10, 16
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP = 11, 12, 13
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 CONFIGS = frozenset((DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS))
@@ -89,6 +90,11 @@ class Requests:
     def collected(self) -> tuple[int, int]:
         """Of a request that is collected: the bytes that are here, and those that are missing."""
         return sum(map(len, self._collected)), self._left if self._collected else 0
+
+    @property
+    def is_handing_over(self) -> bool:
+        """The last bytes were a part of a request to kohort's coordinator."""
+        return self._left > 0 and self._under_way is not None and self._under_way.route is Route.OWN
 
     @property
     def is_forwarding(self) -> bool:

@@ -106,9 +106,9 @@ class View:
         listed = [broker for broker in brokers if has_address(broker)]
         self.present = frozenset(broker.node_id for broker in listed)
         self._absent = {broker: self._absent.get(broker, now_s) for broker in self.brokers.keys() - self.present}
-        for broker, since in list(self._absent.items()):
+        for left, since in list(self._absent.items()):
             if now_s - since >= FORGOTTEN_AFTER_S:
-                del self.brokers[broker], self._absent[broker]
+                del self.brokers[left], self._absent[left]
         for broker in sorted(listed, key=lambda broker: broker.node_id):
             known = self.brokers.get(broker.node_id)
             slot = self._free_slot() if known is None else known.slot
