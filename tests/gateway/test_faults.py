@@ -19,6 +19,7 @@ from kohort.gateway import link as link_module
 from kohort.gateway.follower import Follower
 from kohort.gateway.gateway import Gateway
 from kohort.gateway.link import Link
+from kohort.gateway.requests import Request, Route
 from kohort.gateway.sides import UpstreamSide
 from kohort.gateway.view import View
 from kohort.server.listeners import AddedListeners, ListenFailed
@@ -77,6 +78,27 @@ async def test_what_a_client_has_sent_does_not_wait_for_ever(monkeypatch: pytest
             await lost.wait()
         for writer in accepted:
             writer.close()
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_a_client_that_has_gone_is_not_connected(acks: int) -> None:
+    """Unless a Produce of it has no answer for which it could wait."""
+    link = a_link()
+    never = asyncio.get_running_loop().create_future()
+    link._owner.connect = lambda *_: never  # type: ignore[method-assign]
+    link._owner.closed = lambda _: None  # type: ignore[method-assign]
+    link._own.connection_lost = lambda _: None  # type: ignore[union-attr,method-assign]
+    link._client = SimpleNamespace(is_closing=lambda: False)  # type: ignore[assignment]
+    link._expect(Request(0, 9, 1, Route.UPSTREAM, is_answered=acks != 0))
+    link._forward([b"produce"])
+    await asyncio.sleep(0)
+    opening = link._opening
+    assert opening is not None
+    link.connection_lost(None)
+    await asyncio.sleep(0)
+    assert never.cancelled() == (acks != 0)
+    never.cancel()
+    await asyncio.wait([opening])
 
 
 async def test_a_flood_leaves_time_for_others() -> None:

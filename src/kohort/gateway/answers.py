@@ -13,7 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from kohort.gateway.metadata import LARGE_BYTES
-from kohort.gateway.requests import Request, Route
+from kohort.gateway.requests import BARE, LENGTH, MOST_BARE, Request, Route
 from kohort.wire.errors import ProtocolError
 
 HEAD = Struct(">ii")
@@ -28,7 +28,7 @@ MOST_BEGINNING = 1_048_576
 
 
 class Owed:
-    __slots__ = ("beginning", "correlation_id", "held", "is_done", "is_dropped", "rewriting", "source")
+    __slots__ = ("beginning", "correlation_id", "held", "is_bare", "is_done", "is_dropped", "rewriting", "source")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Owed:
         self.held: list[bytes] = []
         self.is_done = False
         self.is_dropped = False
+        self.is_bare = False
+        """It has a length and no correlation id."""
 
     @property
     def is_collected(self) -> bool:
@@ -94,6 +96,7 @@ class Answers:
     ) -> None:
         """`beginning` rewrites an answer of more than LARGE_BYTES, `rewriting` a smaller one."""
         owed = Owed(request.correlation_id, source, rewriting, beginning)
+        owed.is_bare = request.key == BARE
         self._order.append(owed)
         self._streams[source].owed.append(owed)
 
@@ -127,7 +130,8 @@ class Answers:
         at = 0
         while at < len(data):
             if not stream.left:
-                if len(data) - at < HEAD.size:
+                is_bare = bool(stream.owed) and stream.owed[0].is_bare
+                if len(data) - at < (LENGTH.size if is_bare else HEAD.size):
                     stream.head = data[at:]
                     break
                 self._begin(stream, data, at)
@@ -142,6 +146,12 @@ class Answers:
         return out
 
     def _begin(self, stream: _Stream, data: bytes, at: int) -> None:
+        if stream.owed and stream.owed[0].is_bare:
+            (length,) = LENGTH.unpack_from(data, at)
+            if not 0 <= length <= MOST_BARE:
+                raise ProtocolError(f"a message of a login of {length} bytes")
+            stream.under_way, stream.left = stream.owed.popleft(), LENGTH.size + length
+            return
         length, correlation_id = HEAD.unpack_from(data, at)
         if length < 4:
             raise ProtocolError(f"an answer of {length} bytes")

@@ -85,6 +85,7 @@ class Gateway:
         self._connections = connections
         self.log = connections.log
         self.max_bytes = server.config.socket_request_max_bytes
+        self.user_claim = server.config.sasl_oauthbearer_sub_claim_name
         self.buffers = Buffers(connections)
         self.beat_s = server.config.group_min_session_timeout_ms / 1000 / BEATS
         followed = [

@@ -29,6 +29,7 @@ from kohort.gateway.owner import Owner
 from kohort.gateway.passing import rewritings_of
 from kohort.gateway.requests import (
     API_VERSIONS,
+    BARE,
     CONFIGS,
     FIND_COORDINATOR,
     LIST_GROUPS,
@@ -41,14 +42,13 @@ from kohort.gateway.requests import (
     why_refused,
 )
 from kohort.gateway.rewriting import (
-    decoded_answer,
     decoded_request,
     encoded_answer,
     names_groups,
     no_groups,
     own_coordinator,
 )
-from kohort.gateway.sasl import Login
+from kohort.gateway.sasl import Login, answer_of, message_of
 from kohort.gateway.sessions import Sessions, correlation_id_of
 from kohort.gateway.sides import OwnSide, Reading, UpstreamSide, has_gone
 from kohort.server import open_files
@@ -56,8 +56,7 @@ from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
-from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest
 
 HELD_BYTES = 262_144
 """Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
@@ -84,7 +83,7 @@ class Link:
         self._listener = own.listener
         self._requests = Requests(owner.max_bytes)
         self._answers = Answers(owner.max_bytes)
-        self._login = Login() if owner.clients_authenticate else None
+        self._login = Login(owner.user_claim) if owner.clients_authenticate else None
         self._software = ("", "")
         self._backlog: list[Piece] = []
         """What has arrived and is not handled yet."""
@@ -276,7 +275,7 @@ class Link:
             self._send(self._answers.made(encoded_answer(request, no_groups())))
         elif key == LIST_GROUPS or (key in CONFIGS and names_groups(request, data)):
             self._to_own(own, Piece(request, Route.OWN, data))
-        elif key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+        elif key in (SASL_HANDSHAKE, SASL_AUTHENTICATE, BARE):
             self._sasl(request, data)
             forward.append(data)
         elif key == FIND_COORDINATOR and self._is_groups(request, data):
@@ -300,23 +299,20 @@ class Link:
         if login is None:
             self._answers.expect(request, Route.UPSTREAM)
             return
-        response: type
         if request.key == SASL_HANDSHAKE:
             login.begins(decoded_request(request, data, SaslHandshakeRequest).mechanism)
-            response = SaslHandshakeResponse
+            self._requests.is_bare = request.version == 0
+            if self._requests.is_bare and not login.is_known:
+                raise _Refused("a login of an unknown mechanism, whose messages are not requests")
         else:
-            assert request.key == SASL_AUTHENTICATE
-            login.says(decoded_request(request, data, SaslAuthenticateRequest).auth_bytes)
-            response = SaslAuthenticateResponse
+            login.says(message_of(request, data))
 
         def read(answer: bytes) -> bytes:
-            found = decoded_answer(request, answer, response)
             if request.key == SASL_HANDSHAKE:
                 login.has_begun()
             else:
-                login.answered(
-                    found.error_code, found.auth_bytes, found.session_lifetime_ms / 1000, self._owner.clock()
-                )
+                login.answered(*answer_of(request, answer), self._owner.clock())
+                self._requests.is_bare = request.key == BARE and not login.is_over
             if login.is_new:
                 self._logged_in(login)
             return answer

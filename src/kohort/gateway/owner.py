@@ -21,6 +21,8 @@ class Owner(Protocol):
     log: LimitedLog
     max_bytes: int
     clients_authenticate: bool
+    user_claim: str
+    """The claim of an OAUTHBEARER token that names the user."""
     buffers: Buffers
     beat_s: float
     """How often a member that cannot send heartbeats gets one from its link, in seconds."""
