@@ -1,4 +1,5 @@
-"""The two lanes of the comparison: kohort as it is, and strict (compatibility=kafka).
+"""The lanes of the comparison: kohort as it is, and strict (compatibility=kafka), each beside Apache Kafka; and a
+gateway before a kohort, beside a kohort.
 
 Each lane has a file of known differences. docs/differences.md says which differences the strict lane may show.
 """
@@ -18,6 +19,9 @@ AS_KAFKA = "as Kafka"
 OF_KOHORT = {"group.heartbeat.hold.enable": "false", "group.storm.rebalance.delay.ms": "0"}
 """Switch off what Kafka lacks: held heartbeats, and a longer rebalance after several in a row."""
 
+BY_FOLLOWING = ("followed",)
+"""What a gateway does otherwise: it follows topics, so it learns of deletions later (docs/gateway.md)."""
+
 
 def documented() -> dict[str, str]:
     """The ids that docs/differences.md explains, and what the document says of the strict mode."""
@@ -33,13 +37,18 @@ class Lane:
     differences: Path
     settings: Mapping[str, str]
     """Those of kohort alone."""
+    is_gateway: bool = False
+    """A gateway takes Apache Kafka's place."""
 
     @cached_property
     def ids(self) -> frozenset[str]:
         """The differences that it may show."""
+        if self.is_gateway:
+            return frozenset(BY_FOLLOWING)
         is_strict = self.compatibility == "kafka"
         return frozenset(name for name, strict in documented().items() if not is_strict or strict != AS_KAFKA)
 
 
 USUAL = Lane("kohort", FOLDER / "differences.txt", OF_KOHORT)
+GATEWAY = Lane("kohort", FOLDER / "differences_gateway.txt", OF_KOHORT, is_gateway=True)
 STRICT = Lane("kafka", FOLDER / "differences_strict.txt", {"compatibility": "kafka"})
