@@ -28,7 +28,7 @@ import scenario_files as files  # noqa: E402
 import scenario_run  # noqa: E402
 from bench import _kafka as apache  # noqa: E402
 from lanes import GATEWAY, STRICT, USUAL  # noqa: E402
-from profiles import EXPIRING  # noqa: E402
+from profiles import EXPIRING, PROMPT  # noqa: E402
 
 
 def main() -> int:
@@ -58,7 +58,11 @@ def _compare(class_path: str, options: argparse.Namespace) -> int:
     lane = GATEWAY if options.gateway else STRICT if options.strict else USUAL
     known = files.known(lane)
     chosen = [scenario for scenario in files.scenarios(lane) if not options.only or scenario.name in options.only]
-    if options.quick:
+    if lane.is_gateway:  # it follows topics, and learns of deletions later
+        chosen = [scenario for scenario in chosen if scenario.own_topics is None]
+    if options.quick and lane.is_gateway:
+        chosen = [scenario for scenario in chosen if scenario.profile.name == PROMPT.name]
+    elif options.quick:
         chosen = [scenario for scenario in chosen if scenario.profile.name != EXPIRING.name]
     kohort = "a strict kohort" if options.strict else "kohort"
     other = "a gateway" if options.gateway else f"Apache Kafka {apache.version(class_path)}"

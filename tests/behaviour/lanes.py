@@ -19,9 +19,6 @@ AS_KAFKA = "as Kafka"
 OF_KOHORT = {"group.heartbeat.hold.enable": "false", "group.storm.rebalance.delay.ms": "0"}
 """Switch off what Kafka lacks: held heartbeats, and a longer rebalance after several in a row."""
 
-BY_FOLLOWING = ("followed",)
-"""What a gateway does otherwise: it follows topics, so it learns of deletions later (docs/gateway.md)."""
-
 
 def documented() -> dict[str, str]:
     """The ids that docs/differences.md explains, and what the document says of the strict mode."""
@@ -44,7 +41,7 @@ class Lane:
     def ids(self) -> frozenset[str]:
         """The differences that it may show."""
         if self.is_gateway:
-            return frozenset(BY_FOLLOWING)
+            return frozenset()
         is_strict = self.compatibility == "kafka"
         return frozenset(name for name, strict in documented().items() if not is_strict or strict != AS_KAFKA)
 

@@ -263,6 +263,8 @@ async def test_an_allowance_is_a_part_of_the_room() -> None:
         def visit(self) -> Any:
             return writer
 
+        def tend(self) -> None: ...
+
     buffers.visit(Busy())
     assert buffers.for_answers(1_000) == buffers.for_requests(1_000) == BUFFER_BYTES
     writer.unsent = limit - BUFFER_BYTES

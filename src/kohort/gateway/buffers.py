@@ -34,6 +34,9 @@ class Visited(Protocol):
     def visit(self) -> Writer | None:
         """Count the requests that it holds. Returns what counts its answers; None if it need not be visited again."""
 
+    def tend(self) -> None:
+        """Called once a visit, when no link is at work."""
+
 
 class Buffers:
     def __init__(self, connections: Connections) -> None:
@@ -93,6 +96,8 @@ class Buffers:
 
     def _visit(self) -> None:
         self._timer = None
+        for link in list(self._busy):
+            link.tend()
         self._measure()
         if self._busy:
             self._timer = asyncio.get_running_loop().call_later(VISIT_S, self._visit)

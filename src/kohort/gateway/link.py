@@ -5,10 +5,9 @@ server has them; `OwnSide` is its transport. The others go to the upstream broke
 byte. That connection is opened with the first such request, so a connection that only heartbeats takes none. The
 answers of both sides leave in the order of the requests (answers.py).
 
-Back-pressure. The client is not read while its requests do not leave (the upstream connection is not open or its buffer
-is full), while `own` does not want more, and while too many of its requests are not answered or too many bytes of
-answers wait for an earlier one. The upstream broker is not read while the client does not read, or while too many bytes
-wait for an answer of `own`.
+Back-pressure. The client is not read while too many bytes of its requests do not leave (buffers.py), while `own` does
+not want more, and while too many of its requests are not answered or too many bytes of answers wait for an earlier one.
+The upstream broker is not read while the client does not read, or while too many bytes wait for an answer of `own`.
 
 The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise the next
 request opens another one; after a login it ends the client's connection, because the login belongs to the old one.
@@ -41,13 +40,7 @@ from kohort.gateway.requests import (
     Route,
     why_refused,
 )
-from kohort.gateway.rewriting import (
-    decoded_request,
-    encoded_answer,
-    names_groups,
-    no_groups,
-    own_coordinator,
-)
+from kohort.gateway.rewriting import decoded_request, encoded_answer, names_groups, no_groups, own_coordinator
 from kohort.gateway.sasl import Login, answer_of, message_of
 from kohort.gateway.sessions import Sessions, correlation_id_of
 from kohort.gateway.sides import OwnSide, Reading, UpstreamSide, has_gone
@@ -67,8 +60,7 @@ MOST_AT_ONCE = 500
 CONNECT_S = 10.0
 LINGER_S = 10.0
 """How long an upstream broker may take to read what a client has sent before its end, in seconds."""
-GROUP = 0
-"""FindCoordinator's type of keys."""
+GROUP = 0  # FindCoordinator's type of keys
 SOFTWARE = 3
 """The first version of ApiVersions that names the client's software."""
 
@@ -210,8 +202,8 @@ class Link:
         if self._upstream is not None:
             self._linger(self._upstream)
             self._upstream = None
-        elif self._opening is not None and not self._is_unsent_unanswered:
-            # Nobody waits for the answers. It is as if the connection had ended while the requests were on their way.
+        elif self._opening is not None and not (self._is_unsent_unanswered and self._lingers(self._unsent_bytes)):
+            # Nobody waits for the answers: the connection might have ended while the requests were on their way.
             self._opening.cancel()
             self._unsent.clear()
 
@@ -369,6 +361,7 @@ class Link:
         except (OSError, ValueError) as error:  # TimeoutError and SSLError among them
             self._close(f"the upstream broker cannot be reached: {error or 'no connection in time'}")
             self._unsent.clear()
+            self._lingers(0)
         finally:
             self._opening = None
 
@@ -392,11 +385,17 @@ class Link:
         """The client has gone. What it has sent arrives, as if it had sent it to the broker itself."""
         size = transport.get_write_buffer_size()
         transport.close()
-        if size and not self._owner.buffers.lingers(size):
+        if not self._lingers(size):
             transport.abort()
         elif size:
-            self._lingering_bytes = size
             self._lingering = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def _lingers(self, size: int) -> bool:
+        """Whether so many bytes may wait without their client; 0 when none do any more."""
+        self._owner.buffers.lingered(self._lingering_bytes)
+        may = not size or self._owner.buffers.lingers(size)
+        self._lingering_bytes = size if may else 0
+        return may
 
     def upstream_received(self, data: bytes) -> None:
         if self._client is None or self._client.is_closing():
@@ -415,7 +414,7 @@ class Link:
         self._upstream = None
         if self._lingering is not None:
             self._lingering.cancel()
-            self._owner.buffers.lingered(self._lingering_bytes)
+        self._lingers(0)
         self._upstream_reading.end()
         self._upstream_reading.resume("order")
         self._reading.resume("upstream")
@@ -438,9 +437,12 @@ class Link:
             self._upstream_reading.resume("order")
 
     def _send(self, pieces: list[bytes]) -> None:
-        if not pieces or self._client is None or self._client.is_closing():
+        if not pieces or self._client is None:
             return
-        self._set_answers_limit(self._owner.buffers.for_answers(sum(map(len, pieces))))
+        limit = self._owner.buffers.for_answers(sum(map(len, pieces)))
+        if self._client.is_closing():
+            return
+        self._set_answers_limit(limit)
         self._owner.buffers.visit(self)
         if len(pieces) == 1:
             self._client.write(pieces[0])
@@ -475,17 +477,18 @@ class Link:
         if self._upstream is not None:
             held += self._upstream.get_write_buffer_size()
         own.forwards(held)
-        now = self._owner.clock()
-        if self._reading.paused_for(now) > LINGER_S and has_gone(own.file_number):
-            own.abort_for("the client has gone, and the upstream broker does not read what it sent")
-            return None
-        self._keep_sessions(own, now)
         return own if held or self._reading.reasons or self._upstream_reading.reasons or self.unsent else None
 
-    def _keep_sessions(self, own: Connection, now: float) -> None:
-        """Repeat the last heartbeats of members that wait for this link or for the upstream broker (sessions.py)."""
-        due = self._sessions.due(now, is_stuck=bool(self._reading.reasons - {"own"}) or self._answers.is_late)
-        if not due or self._requests.is_handing_over or (self._login is not None and not self._login.is_valid(now)):
+    def tend(self) -> None:
+        own, now = self._own, self._owner.clock()
+        if own is None or self._client is None or self._client.is_closing():
+            return
+        is_stuck = bool(self._reading.reasons - {"own"})
+        if self._reading.paused_for(now) > LINGER_S and is_stuck and has_gone(own.file_number):
+            own.abort_for("the client has gone, and the upstream broker does not read what it sent")
+            return
+        due = self._sessions.due(now, is_stuck=is_stuck or self._answers.is_late)
+        if not due or own.partial or (self._login is not None and not self._login.is_valid(now)):
             return
         for heartbeat in due:
             self._answers.drop(correlation_id_of(heartbeat), Route.OWN)

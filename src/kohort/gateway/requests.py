@@ -101,11 +101,6 @@ class Requests:
         return sum(map(len, self._collected)), self._left if self._collected else 0
 
     @property
-    def is_handing_over(self) -> bool:
-        """The last bytes were a part of a request to kohort's coordinator."""
-        return self._left > 0 and self._under_way is not None and self._under_way.route is Route.OWN
-
-    @property
     def is_forwarding(self) -> bool:
         """The last bytes were a part of a request to the upstream broker."""
         return self._left > 0 and self._under_way is not None and self._under_way.route is Route.UPSTREAM
