@@ -27,7 +27,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour test-gateway peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -65,7 +65,7 @@ test: check ## check, then every quick test that PyPI packages alone can run (TE
 	KOHORT_PURE=1 $(PYTEST) -m "not ($(OTHERS))"
 
 test-slow: $(VENV)/.dev ## what takes longer: demos, a pipeline that is interrupted, the steps of the Containerfile
-	KOHORT_PURE=1 $(PYTEST) -m "slow and not long" tests/demo tests/server tests/spark
+	KOHORT_PURE=1 $(PYTEST) -m "slow and not long" tests/demo tests/gateway tests/server tests/spark
 
 test-alone: $(VENV)/.dev ## some cycles of kill -9 under load, one test at a time
 	KOHORT_PURE=1 $(BIN)/python -m pytest -m alone tests/crash
@@ -119,9 +119,15 @@ peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(TRANSACTIONS),--transactions $(TRANSACTIONS)) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
 
 # What is left out starts servers of its own, or needs the racks or the number of brokers that it asks for.
+THROUGH_A_GATEWAY = $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
+
+test-gateway: $(VENV)/.dev ## the tests of clients through a gateway before a kohort, and scenarios through it beside a kohort
+	GATEWAY_UPSTREAM=kohort $(THROUGH_A_GATEWAY)
+	$(BIN)/python tests/behaviour --gateway --quick --sequences 0
+
 peers-gateway: $(VENV)/.dev ## the tests of clients through a gateway before three brokers of Apache Kafka, and what these do to it (needs Maven and Java 17)
 	$(call needs,mvn java)
-	$(BIN)/python tests/peers/kafka_cluster.py $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
+	$(BIN)/python tests/peers/kafka_cluster.py $(THROUGH_A_GATEWAY)
 	$(PYTEST) -m peers tests/gateway
 
 peers-acls: $(VENV)/.dev ## random ACLs and requests, decided by Kafka's StandardAuthorizer and by kohort (DECISIONS=100000 SEED=; needs Maven and Java 17)

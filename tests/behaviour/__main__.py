@@ -27,8 +27,8 @@ import random_transactions  # noqa: E402
 import scenario_files as files  # noqa: E402
 import scenario_run  # noqa: E402
 from bench import _kafka as apache  # noqa: E402
-from lanes import STRICT, USUAL  # noqa: E402
-from profiles import EXPIRING  # noqa: E402
+from lanes import GATEWAY, STRICT, USUAL  # noqa: E402
+from profiles import EXPIRING, PROMPT  # noqa: E402
 
 
 def main() -> int:
@@ -41,8 +41,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="leave out the scenarios that take minutes")
     parser.add_argument("--record", action="store_true", help="write the differences of scenarios that there are now")
     parser.add_argument("--strict", action="store_true", help="kohort with compatibility=kafka")
+    parser.add_argument("--gateway", action="store_true", help="a gateway before a kohort, instead of Apache Kafka")
     parser.add_argument("--only", nargs="*", help="scenarios by name")
     options = parser.parse_args()
+    if options.gateway:
+        return _compare("", options)
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None and not os.environ.get("KAFKA_LIB")]
     if missing:
         print(f"peers-behaviour needs Maven and Java 17: no {' and no '.join(missing)} on the path", file=sys.stderr)
@@ -52,13 +55,18 @@ def main() -> int:
 
 def _compare(class_path: str, options: argparse.Namespace) -> int:
     began = time.monotonic()
-    lane = STRICT if options.strict else USUAL
+    lane = GATEWAY if options.gateway else STRICT if options.strict else USUAL
     known = files.known(lane)
     chosen = [scenario for scenario in files.scenarios(lane) if not options.only or scenario.name in options.only]
-    if options.quick:
+    if lane.is_gateway:  # it follows topics, and learns of deletions later
+        chosen = [scenario for scenario in chosen if scenario.own_topics is None]
+    if options.quick and lane.is_gateway:
+        chosen = [scenario for scenario in chosen if scenario.profile.name == PROMPT.name]
+    elif options.quick:
         chosen = [scenario for scenario in chosen if scenario.profile.name != EXPIRING.name]
     kohort = "a strict kohort" if options.strict else "kohort"
-    _say(f"Apache Kafka {apache.version(class_path)} and {kohort}; seed {options.seed}")
+    other = "a gateway" if options.gateway else f"Apache Kafka {apache.version(class_path)}"
+    _say(f"{other} and {kohort}; seed {options.seed}")
     found, too_late = [], []
     if options.sequences:
         found, too_late = random_run.run(class_path, options.sequences, options.seed, _say, lane)

@@ -1,4 +1,5 @@
-"""The two lanes of the comparison: kohort as it is, and strict (compatibility=kafka).
+"""The lanes of the comparison: kohort as it is, and strict (compatibility=kafka), each beside Apache Kafka; and a
+gateway before a kohort, beside a kohort.
 
 Each lane has a file of known differences. docs/differences.md says which differences the strict lane may show.
 """
@@ -33,13 +34,18 @@ class Lane:
     differences: Path
     settings: Mapping[str, str]
     """Those of kohort alone."""
+    is_gateway: bool = False
+    """A gateway takes Apache Kafka's place."""
 
     @cached_property
     def ids(self) -> frozenset[str]:
         """The differences that it may show."""
+        if self.is_gateway:
+            return frozenset()
         is_strict = self.compatibility == "kafka"
         return frozenset(name for name, strict in documented().items() if not is_strict or strict != AS_KAFKA)
 
 
 USUAL = Lane("kohort", FOLDER / "differences.txt", OF_KOHORT)
+GATEWAY = Lane("kohort", FOLDER / "differences_gateway.txt", OF_KOHORT, is_gateway=True)
 STRICT = Lane("kafka", FOLDER / "differences_strict.txt", {"compatibility": "kafka"})

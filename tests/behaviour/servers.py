@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 
 from bench import _kafka as apache
-from bench._process import serving
+from bench._process import program, serving, wait_until_it_answers
 from lanes import USUAL as USUAL_LANE
 from lanes import Lane
 from peer_requests import OFFSETS_PARTITIONS, create_topics, wait_until_known
@@ -23,6 +24,8 @@ USUAL = {
     "group.consumer.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
 }
+
+START_S = 60.0
 
 Start = Callable[[Mapping[str, str]], Address]
 """Starts a server, on its stored data, with these settings besides its own. A running server is stopped first."""
@@ -54,6 +57,10 @@ def both(
     lane: Lane = USUAL_LANE,
 ) -> Iterator[Pair]:
     wanted = USUAL | settings
+    if lane.is_gateway:
+        with starting_gateway(wanted, lane) as gateway, starting_kohort(wanted, lane) as kohort:
+            yield started({"kafka": gateway, "kohort": kohort}, topics, lane)
+        return
     with starting_kafka(class_path, wanted | OF_KAFKA, java_options) as kafka, starting_kohort(wanted, lane) as kohort:
         yield started({"kafka": kafka, "kohort": kohort}, topics, lane)
 
@@ -88,6 +95,24 @@ def starting_kohort(settings: Mapping[str, str], lane: Lane = USUAL_LANE) -> Ite
             running.close()
             wanted = [f"{name}={value}" for name, value in {**settings, **lane.settings, **added}.items()]
             _, address = running.enter_context(serving(*wanted, data=data))
+            return address
+
+        yield start
+
+
+@contextmanager
+def starting_gateway(settings: Mapping[str, str], lane: Lane = USUAL_LANE) -> Iterator[Start]:
+    """A gateway before a kohort of its own, which keeps running."""
+    with TemporaryDirectory() as data, serving() as (_, (host, port)), ExitStack() as running:
+        where = ["--upstream", f"{host}:{port}", "--data-dir", data, "--listen", "127.0.0.1:0"]
+
+        def start(added: Mapping[str, str]) -> Address:
+            running.close()
+            wanted = {**settings, **lane.settings, **added, "log.format": "logfmt"}
+            flags = [flag for name, value in wanted.items() for flag in ("--set", f"{name}={value}")]
+            command = [sys.executable, "-m", "kohort", "gateway", *where, *flags]
+            _, address = running.enter_context(program(command, r"kohort is ready.* listeners=([^ :]+):(\d+) "))
+            wait_until_it_answers(address, START_S)
             return address
 
         yield start

@@ -17,6 +17,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "storage"))
 
 from crash_backups import BackupRun
+from crash_gateway import CrashGateway
 from crash_nodes import CrashNodes
 from crash_run import Run, Violation
 from crash_server import CrashServer
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument(
         "--nodes", type=int, default=0, help="so many nodes on a PostgreSQL of its own, instead of a data directory"
     )
+    parser.add_argument("--gateway", action="store_true", help="a gateway before a server: a kill hits one, or both")
     parser.add_argument("--blips", action="store_true", help="the database's answers are lost all the time")
     options = parser.parse_args()
     nodes: list[CrashNodes] = []
@@ -46,6 +48,8 @@ def main() -> int:
         if options.nodes:
             server = stack.enter_context(postgres())
             given["server"] = on_postgres(server, options.nodes, nodes, blips=options.blips)
+        if options.gateway:
+            given["server"] = CrashGateway
         code = run_in(directory, options, given)
     for each in nodes:
         print(f"faults: {dict(each.faults)}")

@@ -44,13 +44,15 @@ class CrashServer:
         settings = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         with self._log.open("a") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", before + PROGRAM, "serve"]
-                + ["--data-dir", str(self.data_dir), "--listeners", self.address, *settings],
+                [sys.executable, "-c", before + PROGRAM, *self._words(), "--data-dir", str(self.data_dir), *settings],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
             )
         threading.Thread(target=self._read, args=(self._process, self._ready), daemon=True).start()
+
+    def _words(self) -> list[str]:
+        return ["serve", "--listeners", self.address]
 
     def _read(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
         assert process.stdout is not None

@@ -168,10 +168,21 @@ def test_a_coordinator_without_a_listener_is_not_named(version: int) -> None:
 
 @pytest.mark.parametrize("frame", [answer(2), b"\0\0\0\1" + b"\0" * 4, answer(1, b"x" * MOST)])
 def test_an_answer_to_another_request_is_refused(frame: bytes) -> None:
+    """And one that is too large to be collected."""
     answers = Answers(MOST)
-    answers.expect(request(1), Route.UPSTREAM)
+    answers.expect(request(1), Route.UPSTREAM, lambda whole: whole)
     with pytest.raises(ProtocolError):
         answers.feed(Route.UPSTREAM, frame)
+
+
+def test_an_answer_that_passes_may_have_any_length() -> None:
+    """A Fetch with a large fetch.max.bytes."""
+    answers = Answers(MOST)
+    answers.expect(request(1), Route.UPSTREAM)
+    head = (1_500_000_000).to_bytes(4, "big") + (1).to_bytes(4, "big")
+    for part in (head, b"x" * 100_000):
+        assert answers.feed(Route.UPSTREAM, part) == [part]
+        assert answers.held_bytes == 0
 
 
 def test_clients_are_told_what_all_brokers_have() -> None:

@@ -19,11 +19,12 @@ from kohort.gateway import link as link_module
 from kohort.gateway.follower import Follower
 from kohort.gateway.gateway import Gateway
 from kohort.gateway.link import Link
+from kohort.gateway.requests import Request, Route
 from kohort.gateway.sides import UpstreamSide
 from kohort.gateway.view import View
 from kohort.server.listeners import AddedListeners, ListenFailed
 from kohort.testing import KohortServer
-from kohort.wire.codec import encode_request
+from kohort.wire.codec import encode_request, encode_response
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
@@ -32,9 +33,20 @@ from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroke
 SECONDS = 10
 
 
+def buffers() -> Any:
+    """Without limits."""
+    return SimpleNamespace(
+        for_requests=lambda _: 1 << 20,
+        for_answers=lambda _: 1 << 20,
+        visit=lambda _: None,
+        lingers=lambda _: True,
+        lingered=lambda _: None,
+    )
+
+
 def a_link() -> Link:
     log = SimpleNamespace(info=lambda *_, **__: None)
-    owner: Any = SimpleNamespace(max_bytes=1 << 20, buffer_bytes=1 << 20, clients_authenticate=False, log=log)
+    owner: Any = SimpleNamespace(max_bytes=1 << 20, clients_authenticate=False, log=log, beat_s=1.0, buffers=buffers())
     own: Any = SimpleNamespace(listener="PLAINTEXT", peer="client")
     return Link(owner, own, 0)
 
@@ -68,6 +80,27 @@ async def test_what_a_client_has_sent_does_not_wait_for_ever(monkeypatch: pytest
             writer.close()
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_a_client_that_has_gone_is_not_connected(acks: int) -> None:
+    """Unless a Produce of it has no answer for which it could wait."""
+    link = a_link()
+    never = asyncio.get_running_loop().create_future()
+    link._owner.connect = lambda *_: never  # type: ignore[method-assign]
+    link._owner.closed = lambda _: None  # type: ignore[method-assign]
+    link._own.connection_lost = lambda _: None  # type: ignore[union-attr,method-assign]
+    link._client = SimpleNamespace(is_closing=lambda: False)  # type: ignore[assignment]
+    link._expect(Request(0, 9, 1, Route.UPSTREAM, is_answered=acks != 0))
+    link._forward([b"produce"])
+    await asyncio.sleep(0)
+    opening = link._opening
+    assert opening is not None
+    link.connection_lost(None)
+    await asyncio.sleep(0)
+    assert never.cancelled() == (acks != 0)
+    never.cancel()
+    await asyncio.wait([opening])
+
+
 async def test_a_flood_leaves_time_for_others() -> None:
     link, written = a_link(), []
     link._owner.coordinator = lambda: 1  # type: ignore[method-assign]
@@ -82,6 +115,7 @@ async def test_a_flood_leaves_time_for_others() -> None:
         writelines=write,
         pause_reading=lambda: None,
         resume_reading=lambda: None,
+        set_write_buffer_limits=lambda **_: None,
     )
     asked = [encode_request(FindCoordinatorRequest(coordinator_keys=("g",)), 4, n, "c") for n in range(1_300)]
     link.data_received(b"".join(asked[:1_200]))
@@ -91,7 +125,7 @@ async def test_a_flood_leaves_time_for_others() -> None:
         assert len(written) == min(turns * link_module.MOST_AT_ONCE, 1_300)
         await asyncio.sleep(0)
     assert [int.from_bytes(answer[4:8], "big") for answer in written] == list(range(1_300))
-    assert not link._paused
+    assert not link._reading.reasons
 
 
 def test_a_stop_does_not_wait_for_the_upstream(upstream: KohortServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -130,7 +164,7 @@ async def test_a_leader_that_stalls_keeps_no_others_waiting(monkeypatch: pytest.
     never = asyncio.get_running_loop().create_future()
     stalled: Any = SimpleNamespace(closed=False, ask=lambda *_: never, close=lambda: closed.append(1))
     follower._connections["h", 1] = stalled
-    assert await follower._ends_of(("h", 1), [("t", 0)]) == []
+    await follower._ends_of(("h", 1), [("t", 0)])
     assert (closed, follower._connections) == ([1], {})
 
 
@@ -139,14 +173,15 @@ async def test_brokers_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -
     follower, others = a_follower(), asyncio.Barrier(2)
     brokers = tuple(MetadataResponseBroker(node_id=port, host="h", port=port) for port in (1, 2, 3))
 
-    async def ask(*_: object) -> MetadataResponse:
-        return MetadataResponse(brokers=brokers, cluster_id="c", topics=())
+    async def ask_frame(*_: object) -> tuple[int, bytes]:
+        metadata = MetadataResponse(brokers=brokers, cluster_id="c", topics=())
+        return 12, encode_response(metadata, 12, 1, api_key=3)[4:]
 
     async def connect(address: tuple[str, int]) -> Any:
         if address != ("h", 1):
             await others.wait()
         follower._versions[address] = {3: (0, 12)}
-        follower._connections[address] = SimpleNamespace(ask=ask, address="h:1", closed=False)  # type: ignore[assignment]
+        follower._connections[address] = SimpleNamespace(ask_frame=ask_frame, address="h:1", closed=False)  # type: ignore[assignment]
         return follower._connections[address]
 
     monkeypatch.setattr(follower, "_any", lambda: connect(("h", 1)))

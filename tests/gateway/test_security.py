@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,12 @@ from kohort.client.wire.blocking_connection import Connection
 from kohort.config import AUTHORIZER
 from kohort.gateway.sasl import Login
 from kohort.testing import KohortServer
+from kohort.wire.codec import decode, encode_request
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.list_groups import ListGroupsRequest
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
+from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest
 
 USERS = {"gateway": "g-secret", "alice": "a-secret"}
 
@@ -163,6 +168,79 @@ def test_a_login_without_one_name_is_never_valid(message: bytes) -> None:
     login.says(message)
     login.answered(0, b"", 0, 0.0)
     assert not login.is_valid(0)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("cut", [1, 1_000])
+def test_old_clients_log_in_without_requests(
+    secured: KohortServer, plain_gateway: GatewayServer, mechanism: str, cut: int
+) -> None:
+    """SaslHandshake 0: bare messages follow it."""
+    with socket.create_connection(address_of(plain_gateway)) as client:
+        client.settimeout(10)
+
+        def ask(data: bytes) -> bytes:
+            for at in range(0, len(data), cut):
+                client.sendall(data[at : at + cut])
+            return read(client, int.from_bytes(read(client, 4), "big"))
+
+        assert ask(encode_request(SaslHandshakeRequest(mechanism=mechanism), 0, 1, "old"))[4:6] == b"\0\0"
+        sasl = security_of(secured, "alice", mechanism).sasl
+        assert sasl is not None
+        conversation = sasl.begin(10_000)
+        message = next(conversation)
+        with suppress(StopIteration):
+            while True:
+                message = conversation.send(ask(len(message).to_bytes(4, "big") + message))
+        listed = ask(encode_request(ListGroupsRequest(), 2, 2, "old"))
+        assert listed[:4] == (2).to_bytes(4, "big")
+        assert {link.user for link in plain_gateway.gateway.links} == {"alice"}
+        metadata = ask(encode_request(MetadataRequest(topics=()), 1, 3, "old"))
+        assert decode(MetadataResponse, 1, metadata, 4).brokers[0].port in plain_gateway.broker_ports()
+
+
+@pytest.fixture(scope="module")
+def plain_gateway(secured: KohortServer) -> Iterator[GatewayServer]:
+    with GatewayServer(
+        secured.bootstrap_servers_of("SECURED"), upstream_security=security_of(secured, "gateway")
+    ) as server:
+        yield server.wait_for_upstream()
+
+
+def address_of(gateway: GatewayServer) -> tuple[str, int]:
+    host, _, port = gateway.bootstrap_servers.rpartition(":")
+    return host, int(port)
+
+
+def read(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        data += (more := client.recv(size - len(data)))
+        assert more, "the connection is closed"
+    return data
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI"])
+def test_bare_messages_that_make_no_login_pass_nothing(plain_gateway: GatewayServer, mechanism: str) -> None:
+    """Requests behind a message, before it is answered, would not be read; and an unknown login never ends."""
+    asked = encode_request(ListGroupsRequest(), 2, 2, "old")
+    with socket.create_connection(address_of(plain_gateway)) as client:
+        client.settimeout(10)
+        client.sendall(encode_request(SaslHandshakeRequest(mechanism=mechanism), 0, 1, "old"))
+        if mechanism == "PLAIN":
+            read(client, int.from_bytes(read(client, 4), "big"))
+            client.sendall((14).to_bytes(4, "big") + b"\0alice\0a-secre" + asked)
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+
+
+def test_another_claim_names_the_user() -> None:
+    login = Login("user")
+    login.begins("OAUTHBEARER")
+    login.has_begun()
+    login.says(b"n,,\1" + bearer(sub="1234", user="bob") + b"\1\1")
+    login.answered(0, b"", 0, 0.0)
+    assert login.user == "bob"
 
 
 SERVER_FINAL = b"v=c2lnbmF0dXJl"

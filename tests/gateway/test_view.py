@@ -9,7 +9,7 @@ import pytest
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
 from kohort.client.security.security import Security
 from kohort.gateway.follower import Follower
-from kohort.gateway.view import AnotherCluster, View
+from kohort.gateway.view import FORGOTTEN_AFTER_S, AnotherCluster, View
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.metadata import (
     MetadataResponse,
@@ -36,12 +36,18 @@ def topic(name: str, partitions: int, topic_id: bytes = b"1" * 16, *, error: int
 
 def seen(view: View, metadata: MetadataResponse, at_s: float = 0.0) -> UpstreamSeen:
     """All that has changed, as one."""
-    events = list(view.see(metadata, (), at_s))
+    events = view.see_cluster(metadata.cluster_id or "", metadata.brokers, (), at_s)
+    events += view.see_topics(metadata.topics)
+    events += view.see_end({topic.name for topic in metadata.topics if topic.name}, at_s)
     return UpstreamSeen(
         cluster=next((event.cluster for event in events if event.cluster is not None), None),
         topics=tuple(topic for event in events for topic in event.topics),
         gone=tuple(name for event in events for name in event.gone),
     )
+
+
+def learned(view: View, metadata: MetadataResponse) -> list[UpstreamSeen]:
+    return list(view.learn(metadata.cluster_id, metadata.topics))
 
 
 def sizes(event: UpstreamSeen) -> dict[str, int]:
@@ -75,9 +81,9 @@ def test_an_answer_with_an_error_deletes_nothing() -> None:
 def test_passing_answers_add_and_never_take_away() -> None:
     view = View(None, ())
     seen(view, answered(topic("t", 3)))
-    (event,) = view.learn(answered(topic("t", 2), topic("u", 1)))
+    (event,) = learned(view, answered(topic("t", 2), topic("u", 1)))
     assert sizes(event) == {"u": 1}
-    (event,) = view.learn(answered(topic("t", 4, b"2" * 16)))
+    (event,) = learned(view, answered(topic("t", 4, b"2" * 16)))
     assert event.topics == (FollowedTopic("t", b"1" * 16, ((),) * 4),), "another id takes the gateway's own question"
     (changed,) = seen(view, answered(topic("t", 4, b"2" * 16), topic("u", 1))).topics
     assert changed.topic_id == b"2" * 16
@@ -105,18 +111,30 @@ def test_a_broker_leaves_after_some_time() -> None:
     assert not view.has_left(1, 200)
 
 
+def test_the_slot_of_a_broker_that_left_long_ago_is_free() -> None:
+    view = View(None, (), gone_after_s=60)
+    seen(view, answered())
+    seen(view, answered(brokers=(2,)), 10)
+    seen(view, answered(brokers=(2, 3)), 10 + FORGOTTEN_AFTER_S - 1)
+    assert {broker.id: broker.slot for broker in view.brokers.values()} == {1: 0, 2: 1, 3: 2}
+    seen(view, answered(brokers=(2, 3, 4)), 10 + FORGOTTEN_AFTER_S)
+    assert {broker.id: broker.slot for broker in view.brokers.values()} == {2: 1, 3: 2, 4: 0}
+    assert view.cluster is not None
+    assert {broker.id for broker in view.cluster.brokers} == {2, 3, 4}
+
+
 def test_another_cluster_is_refused() -> None:
     view = View(None, ())
     seen(view, answered())
     with pytest.raises(AnotherCluster, match="'d'"):
-        list(view.see(answered(cluster="d"), (), 0))
+        seen(view, answered(cluster="d"))
 
 
 def test_what_passes_from_another_cluster_is_refused() -> None:
     view = View(None, ())
     seen(view, answered())
     with pytest.raises(AnotherCluster, match="'d'"):
-        list(view.learn(answered(topic("t", 1), cluster="d")))
+        list(learned(view, answered(topic("t", 1), cluster="d")))
 
 
 @pytest.mark.parametrize(("host", "port"), [("h", -1), ("h", 0), ("h", 65_536), ("", 9092)])
@@ -127,7 +145,7 @@ def test_a_broker_that_nobody_can_connect_to_does_not_count(host: str, port: int
     metadata = MetadataResponse(brokers=(bad, *metadata.brokers), cluster_id="c", topics=())
     seen(view, metadata)
     assert (set(view.brokers), view.coordinator) == ({1, 2}, 1)
-    assert not view.has_new_brokers(metadata)
+    assert not view.has_new_brokers(metadata.brokers)
 
 
 def test_topics_without_ids_have_one_of_their_name() -> None:
@@ -149,7 +167,9 @@ async def test_an_interrupted_round_loses_nothing() -> None:
         told.append(event)
 
     follower = Follower([], Security(), view, SimpleNamespace(shards=(), acl_authorizer=None), tell, lambda: None)  # type: ignore[arg-type]
-    follower._untold.extend(view.see(answered(topic("t", 1_000), topic("u", 1, b"2" * 16)), (), 0))
+    metadata = answered(topic("t", 1_000), topic("u", 1, b"2" * 16))
+    follower._untold.extend(view.see_cluster("c", metadata.brokers, (), 0))
+    follower._untold.extend(view.see_topics(metadata.topics))
     with pytest.raises(TimeoutError):
         await follower.tell_all()
     await follower.tell_all()

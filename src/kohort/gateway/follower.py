@@ -17,13 +17,14 @@ from contextlib import suppress
 from kohort.broker.security.acls import Acl
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import UpstreamSeen
-from kohort.client.errors import KafkaError, Unreachable, check
+from kohort.client.errors import BadAnswer, KafkaError, Unreachable, check
 from kohort.client.security.security import Security
 from kohort.client.wire.async_connection import AsyncConnection
+from kohort.gateway.metadata import LENGTH, beginning_of, topics_of
 from kohort.gateway.versions import told
 from kohort.gateway.view import AnotherCluster, View, has_address
 from kohort.server import log
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from kohort.wire.schemas.list_offsets import (
     ListOffsetsPartition,
@@ -31,21 +32,23 @@ from kohort.wire.schemas.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
+from kohort.wire.schemas.metadata import MetadataRequest
 
 REFRESH_S = 5.0
 TIMEOUT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LEAST_PAUSE_S = 0.1
 """Clients make the next round begin earlier: by creating topics, and by asking for metadata with new brokers. Between
-two rounds there is this pause, or one as long as the last round, so they cannot keep the gateway busy with rounds."""
+two rounds there is this pause, or one of PAUSES times the last round, so they cannot keep the gateway busy."""
+PAUSES = 5
 ENDS_S = 3.0
-"""How long one broker's ends of logs are waited for. Its partitions keep the ends of the last time."""
+"""How long one broker's ends of logs are waited for. The partitions that are missing keep the ends of the last time."""
 LATEST = -1
 ANY = 1
 """In a filter of ACLs."""
 CLIENT_ID = "kohort-gateway"
-ENDS_AN_EVENT = 5_000
+ENDS_AT_ONCE = 1_000
+"""Partitions of one request for ends of logs: some milliseconds."""
 
 
 class Follower:
@@ -72,6 +75,12 @@ class Follower:
         self._untold: deque[UpstreamSeen] = deque()
         """Events that the broker has not taken over yet. To take one over twice changes nothing."""
         self._acls: tuple[Acl, ...] | None = None
+        self._last = (-1, b"")
+        """Of the last answer about all topics: the version, and the bytes from its topics on."""
+        self._names: frozenset[str] = frozenset()
+        """The names of its topics."""
+        self._ends_at = 0.0
+        """When the ends of logs are due, in the time of time.monotonic."""
         self._soon = asyncio.Event()
         self.failure = "it has not been seen yet"
         """Why the last round failed; "" if it succeeded."""
@@ -100,11 +109,11 @@ class Follower:
                     await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))
                     pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
                 else:
+                    self._seen()
                     if self.failure:
                         log.info("the upstream cluster answers", brokers=len(self._view.present))
                     self.failure, pause_s, self._has_seen = "", FIRST_PAUSE_S, True
-                    self._seen()
-                    await asyncio.sleep(min(max(LEAST_PAUSE_S, time.monotonic() - began), self._refresh_s))
+                    await asyncio.sleep(min(max(LEAST_PAUSE_S, PAUSES * (time.monotonic() - began)), self._refresh_s))
                     await self._sleep(self._refresh_s)
         finally:
             self._close()
@@ -129,9 +138,13 @@ class Follower:
 
     async def _round(self) -> None:
         connection = await self._any()
-        asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        metadata = await connection.ask(asked, MetadataResponse)
-        known = {(broker.host, broker.port) for broker in metadata.brokers if has_address(broker)}
+        version, frame = await connection.ask_frame(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        frame = LENGTH.pack(len(frame)) + frame
+        try:
+            beginning = beginning_of(frame, version)
+        except ProtocolError as error:
+            raise BadAnswer(connection.address, str(error)) from None
+        known = {(broker.host, broker.port) for broker in beginning.brokers if has_address(broker)}
         for address in self._versions.keys() - known - {_address(connection)}:
             del self._versions[address]
             if (left := self._connections.pop(address, None)) is not None:
@@ -140,10 +153,32 @@ class Follower:
         # several may have gone, and Metadata does not know yet.
         await asyncio.gather(*(self._read_versions(address) for address in known if not self._is_connected(address)))
         apis = told(self._versions.values(), consumer_groups=self._state.serves_consumer_groups)
-        self._untold.extend(self._view.see(metadata, apis, time.monotonic()))
+        found = self._view.see_cluster(beginning.cluster_id or "", beginning.brokers, apis, time.monotonic())
+        self._untold.extend(found)
+        await self._read_topics(connection, version, frame, beginning.topics)
+        self._untold.extend(self._view.see_end(self._names, time.monotonic()))
         await self.tell_all()
         await self._read_acls(connection)
-        await self._read_ends()
+        if time.monotonic() >= self._ends_at:
+            self._ends_at = time.monotonic() + 0.9 * self._refresh_s
+            await self._read_ends()
+
+    async def _read_topics(self, connection: AsyncConnection, version: int, frame: bytes, position: int) -> None:
+        """In steps. Most answers equal the last one."""
+        last = version, frame[position:]
+        if last == self._last:
+            return
+        self._last = -1, b""
+        names: set[str] = set()
+        try:
+            for topics in topics_of(frame, version, position):
+                names.update(topic.name for topic in topics if topic.name)
+                self._untold.extend(self._view.see_topics(topics))
+                await self.tell_all()
+                await asyncio.sleep(0)
+        except ProtocolError as error:
+            raise BadAnswer(connection.address, str(error)) from None
+        self._last, self._names = last, frozenset(names)
 
     def _is_connected(self, address: tuple[str, int]) -> bool:
         connection = self._connections.get(address)
@@ -222,41 +257,48 @@ class Follower:
     async def _read_ends(self) -> None:
         """Of the topics that groups have committed offsets of."""
         names = {name for shard in self._state.shards for name in shard.hard.topics}
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        for number, (leader, name, index) in enumerate(self._view.leaders_of(sorted(names)), 1):
+            by_leader.setdefault(leader, []).append((name, index))
+            if not number % (2 * ENDS_AT_ONCE):
+                await asyncio.sleep(0)
         brokers = self._view.brokers
         asking = [
             self._ends_of((brokers[leader].host, brokers[leader].port), partitions)
-            for leader, partitions in self._view.leaders_of(sorted(names)).items()
+            for leader, partitions in by_leader.items()
             if leader in brokers
         ]
-        found = [end for ends in await asyncio.gather(*asking) for end in ends]
-        for first in range(0, len(found), ENDS_AN_EVENT):
-            await self._tell(UpstreamSeen(ends=tuple(found[first : first + ENDS_AN_EVENT])))
+        await asyncio.gather(*asking)
 
-    async def _ends_of(
-        self, address: tuple[str, int], partitions: list[tuple[str, int]]
-    ) -> list[tuple[bytes, int, int]]:
+    async def _ends_of(self, address: tuple[str, int], partitions: list[tuple[str, int]]) -> None:
+        """In several requests, if there are many."""
+        try:
+            async with asyncio.timeout(ENDS_S):
+                connection = await self._to(address)
+                for first in range(0, len(partitions), ENDS_AT_ONCE):
+                    await self._ask_ends(connection, partitions[first : first + ENDS_AT_ONCE])
+        except KafkaError:
+            return  # the leader is away; Metadata will name another one
+        except TimeoutError:
+            if (stalled := self._connections.pop(address, None)) is not None:
+                stalled.close()
+
+    async def _ask_ends(self, connection: AsyncConnection, partitions: list[tuple[str, int]]) -> None:
         by_topic: dict[str, list[ListOffsetsPartition]] = {}
         for name, index in partitions:
             row = ListOffsetsPartition(partition_index=index, timestamp=LATEST)
             by_topic.setdefault(name, []).append(row)
         topics = tuple(ListOffsetsTopic(name=name, partitions=tuple(rows)) for name, rows in by_topic.items())
-        try:
-            async with asyncio.timeout(ENDS_S):
-                connection = await self._to(address)
-                answer = await connection.ask(ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse)
-        except KafkaError:
-            return []  # the leader is away; Metadata will name another one
-        except TimeoutError:
-            if (stalled := self._connections.pop(address, None)) is not None:
-                stalled.close()
-            return []
-        ids = {name: topic.topic_id for name, topic in self._view.topics.items() if name in by_topic}
-        return [
+        answer = await connection.ask(ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse)
+        ids = {name: topic.topic_id for name in by_topic if (topic := self._view.topics.get(name)) is not None}
+        ends = [
             (ids[topic.name], row.partition_index, row.offset)
             for topic in answer.topics
             for row in topic.partitions
             if row.error_code == ErrorCode.NONE and row.offset >= 0 and topic.name in ids
         ]
+        if ends:
+            await self._tell(UpstreamSeen(ends=tuple(ends)))
 
 
 def _address(connection: AsyncConnection) -> tuple[str, int]:

@@ -21,8 +21,10 @@ from kohort.broker.state import BrokerState
 from kohort.broker.turn import Arrived, FollowedTopic, UpstreamSeen
 from kohort.client.security.security import Security
 from kohort.config import Address, ConfigError
+from kohort.gateway.buffers import Buffers
 from kohort.gateway.follower import REFRESH_S, Follower
-from kohort.gateway.link import BUFFER_BYTES, LEAST_BUFFER_BYTES, Link
+from kohort.gateway.link import Link
+from kohort.gateway.metadata import Beginning
 from kohort.gateway.view import GONE_AFTER_S, AnotherCluster, View
 from kohort.server import log
 from kohort.server.connection import Connection
@@ -33,10 +35,12 @@ from kohort.server.security.tls_link import Inside
 from kohort.server.server import Server
 from kohort.server.turns import TurnLoop
 from kohort.wire.errors import ProtocolError
-from kohort.wire.schemas.metadata import MetadataResponse
+from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
 TARGET_S = 4.0
 """How long one of several brokers may take to be connected, before the next one is tried."""
+BEATS = 3
+"""Heartbeats in the shortest session."""
 FIRST_CONTACT = 0
 """The place of the listeners of the settings. That of a broker's listeners is its slot + 1."""
 
@@ -81,6 +85,9 @@ class Gateway:
         self._connections = connections
         self.log = connections.log
         self.max_bytes = server.config.socket_request_max_bytes
+        self.user_claim = server.config.sasl_oauthbearer_sub_claim_name
+        self.buffers = Buffers(connections)
+        self.beat_s = server.config.group_min_session_timeout_ms / 1000 / BEATS
         followed = [
             FollowedTopic(topic.name, topic.topic_id, tuple(part.replicas for part in topic.partitions))
             for topic in state.catalog.topics.values()
@@ -116,6 +123,8 @@ class Gateway:
             self._following.cancel()
         for link in list(self.links):
             link.abort()
+        if hasattr(self, "buffers"):
+            self.buffers.close()
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -127,12 +136,24 @@ class Gateway:
         await self._turns.control(event)
 
     def learn(self, metadata: MetadataResponse) -> None:
+        self._learn(metadata.cluster_id, metadata.brokers, metadata.topics)
+
+    def learn_beginning(self, beginning: Beginning) -> None:
+        self._learn(beginning.cluster_id, beginning.brokers, ())
+        self._follower.hurry()
+
+    def _learn(
+        self,
+        cluster_id: str | None,
+        brokers: Sequence[MetadataResponseBroker],
+        topics: Sequence[MetadataResponseTopic],
+    ) -> None:
         try:
-            for event in self._view.learn(metadata):
+            for event in self._view.learn(cluster_id, topics):
                 self._turns.arrive(event)
         except AnotherCluster as error:
             raise ProtocolError(str(error)) from None
-        if self._view.has_new_brokers(metadata):
+        if self._view.has_new_brokers(brokers):
             self._follower.hurry()
 
     def topics_changed(self) -> None:
@@ -177,12 +198,6 @@ class Gateway:
     @property
     def is_known(self) -> bool:
         return self._view.cluster is not None
-
-    @property
-    def buffer_bytes(self) -> int:
-        """With many links before a broker that stalls, a share of the memory for requests."""
-        share = self._server.config.queued_max_request_bytes // (1 + len(self.links))
-        return max(LEAST_BUFFER_BYTES, min(BUFFER_BYTES, share))
 
     def arrive(self, event: Arrived) -> None:
         self._turns.arrive(event)
@@ -234,3 +249,4 @@ class Gateway:
 
     def closed(self, link: Link) -> None:
         self.links.pop(link, None)
+        self.buffers.forget(link)

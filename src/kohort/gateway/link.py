@@ -5,10 +5,9 @@ server has them; `OwnSide` is its transport. The others go to the upstream broke
 byte. That connection is opened with the first such request, so a connection that only heartbeats takes none. The
 answers of both sides leave in the order of the requests (answers.py).
 
-Back-pressure. The client is not read while its requests do not leave (the upstream connection is not open or its buffer
-is full), while `own` does not want more, and while too many of its requests are not answered or too many bytes of
-answers wait for an earlier one. The upstream broker is not read while the client does not read, or while too many bytes
-wait for an answer of `own`.
+Back-pressure. The client is not read while too many bytes of its requests do not leave (buffers.py), while `own` does
+not want more, and while too many of its requests are not answered or too many bytes of answers wait for an earlier one.
+The upstream broker is not read while the client does not read, or while too many bytes wait for an answer of `own`.
 
 The end of the upstream connection ends the client's, if answers are missing: clients try again. Otherwise the next
 request opens another one; after a login it ends the client's connection, because the login belongs to the old one.
@@ -20,56 +19,38 @@ principal is the user.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from kohort.broker.turn import Passed
-from kohort.config import Address
 from kohort.gateway.answers import Answers
+from kohort.gateway.buffers import BUFFER_BYTES
 from kohort.gateway.owner import Owner
+from kohort.gateway.passing import rewritings_of
 from kohort.gateway.requests import (
     API_VERSIONS,
+    BARE,
     CONFIGS,
-    DESCRIBE_CLUSTER,
     FIND_COORDINATOR,
     LIST_GROUPS,
-    METADATA,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
-    TOPIC_CHANGES,
     Piece,
     Request,
     Requests,
     Route,
     why_refused,
 )
-from kohort.gateway.rewriting import (
-    decoded_answer,
-    decoded_request,
-    encoded_answer,
-    moved_cluster,
-    moved_coordinators,
-    moved_metadata,
-    names_groups,
-    no_groups,
-    own_coordinator,
-)
-from kohort.gateway.sasl import Login
-from kohort.gateway.sides import OwnSide, UpstreamSide
+from kohort.gateway.rewriting import decoded_request, encoded_answer, names_groups, no_groups, own_coordinator
+from kohort.gateway.sasl import Login, answer_of, message_of
+from kohort.gateway.sessions import Sessions, correlation_id_of
+from kohort.gateway.sides import OwnSide, Reading, UpstreamSide, has_gone
 from kohort.server import open_files
 from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
 from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
-from kohort.wire.schemas.describe_cluster import DescribeClusterResponse
-from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.wire.schemas.metadata import MetadataResponse
-from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest
 
-BUFFER_BYTES = 1_048_576
-"""Bytes in the buffer of either socket above which the other side is not read."""
-LEAST_BUFFER_BYTES = 65_536
-"""The same for the upstream socket, if there are many links."""
 HELD_BYTES = 262_144
 """Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
 MOST_OWED = 1_000
@@ -78,9 +59,8 @@ MOST_AT_ONCE = 500
 """Requests of one client that are handled before other events of the loop: some ten milliseconds."""
 CONNECT_S = 10.0
 LINGER_S = 10.0
-"""How long an upstream broker may take to read what a client has sent before its end."""
-GROUP = 0
-"""FindCoordinator's type of keys."""
+"""How long an upstream broker may take to read what a client has sent before its end, in seconds."""
+GROUP = 0  # FindCoordinator's type of keys
 SOFTWARE = 3
 """The first version of ApiVersions that names the client's software."""
 
@@ -95,7 +75,7 @@ class Link:
         self._listener = own.listener
         self._requests = Requests(owner.max_bytes)
         self._answers = Answers(owner.max_bytes)
-        self._login = Login() if owner.clients_authenticate else None
+        self._login = Login(owner.user_claim) if owner.clients_authenticate else None
         self._software = ("", "")
         self._backlog: list[Piece] = []
         """What has arrived and is not handled yet."""
@@ -109,8 +89,14 @@ class Link:
         self._lingering: asyncio.TimerHandle | None = None
         self._unsent: list[bytes] = []
         """Requests that wait for the upstream connection."""
-        self._paused: set[str] = set()
-        self._upstream_paused: set[str] = set()
+        self._unsent_bytes = 0
+        self._is_unsent_unanswered = False
+        """A Produce with acks=0 is one of them."""
+        self._lingering_bytes = 0
+        self._requests_limit = self._answers_limit = 0
+        """Of the buffers of the two sockets."""
+        self._sessions = Sessions(owner.beat_s)
+        self._reading, self._upstream_reading = Reading(), Reading()
 
     @property
     def peer(self) -> str:
@@ -131,8 +117,9 @@ class Link:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert self._own is not None
         self._client = client = cast(asyncio.Transport, transport)
+        self._reading.begin(client)
         self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
-        client.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
+        self._set_answers_limit(self._owner.buffers.for_answers(0))
         self._owner.opened(self)
         if not self._owner.is_known and not client.is_closing():
             self._close("the upstream cluster has not been seen yet")
@@ -182,18 +169,22 @@ class Link:
         self._forward(forward)
         self._check_unanswered()
         if self._backlog:
-            self._pause("backlog")
+            self._reading.pause("backlog")
+            self._owner.buffers.visit(self)
             asyncio.get_running_loop().call_soon(self._handle)
             return
-        self._resume("backlog")
+        self._reading.resume("backlog")
         held, missing = self._requests.collected
         if held:
             self._is_collecting = True
             own.collects(held, missing)
 
     def _check_unanswered(self) -> None:
-        if len(self._answers) > MOST_OWED or self._answers.held_bytes > BUFFER_BYTES:
-            self._pause("unanswered")
+        held = self._answers.held_bytes
+        if held:
+            self._owner.buffers.visit(self)
+        if len(self._answers) > MOST_OWED or held > BUFFER_BYTES:
+            self._reading.pause("unanswered")
 
     def eof_received(self) -> bool:
         return False
@@ -203,6 +194,7 @@ class Link:
         self._owner.closed(self)
         own, self._own = self._own, None
         self._client = None
+        self._reading.end()
         self._backlog = []
         self._answers = Answers(self._owner.max_bytes)  # which may refer to this link
         if own is not None:
@@ -210,29 +202,20 @@ class Link:
         if self._upstream is not None:
             self._linger(self._upstream)
             self._upstream = None
-        elif self._opening is not None and not self._unsent:
+        elif self._opening is not None and not (self._is_unsent_unanswered and self._lingers(self._unsent_bytes)):
+            # Nobody waits for the answers: the connection might have ended while the requests were on their way.
             self._opening.cancel()
+            self._unsent.clear()
 
     def pause_writing(self) -> None:
-        self._pause_upstream("client")
+        self._upstream_reading.pause("client")
         if self._own is not None:
             self._own.pause_writing()
 
     def resume_writing(self) -> None:
-        self._resume_upstream("client")
+        self._upstream_reading.resume("client")
         if self._own is not None:
             self._own.resume_writing()
-
-    def _pause(self, why: str) -> None:
-        if not self._paused and self._client is not None and not self._client.is_closing():
-            self._client.pause_reading()
-        self._paused.add(why)
-
-    def _resume(self, why: str) -> None:
-        if why in self._paused:
-            self._paused.discard(why)
-            if not self._paused and self._client is not None and not self._client.is_closing():
-                self._client.resume_reading()
 
     def _close(self, reason: str) -> None:
         """When everything sent has left."""
@@ -257,41 +240,20 @@ class Link:
             if not is_open and piece.request.key != API_VERSIONS:
                 raise _Refused("a request of a group without a login, or after its end")
             self._answers.expect(piece.request, Route.OWN)
+            self._sessions.saw(piece.request, piece.data)
         own.data_received(piece.data)
 
     def _expect(self, request: Request | None) -> None:
         """A request goes to the upstream broker; None: more bytes of one."""
-        if request is None or not request.is_answered:
+        if request is None:
             return
-        rewriting = None
-        if request.key == METADATA:
-            rewriting = self._moved(request, MetadataResponse, self._metadata)
-        elif request.key == DESCRIBE_CLUSTER:
-            rewriting = self._moved(request, DescribeClusterResponse, moved_cluster)
-        elif request.key in TOPIC_CHANGES:
-            rewriting = self._topics_changed
-        elif request.key == FIND_COORDINATOR:
-            rewriting = self._moved(request, FindCoordinatorResponse, moved_coordinators)
-        self._answers.expect(request, Route.UPSTREAM, rewriting)
+        if not request.is_answered:
+            self._is_unsent_unanswered = self._upstream is None
+            return
+        rewriting, beginning = rewritings_of(request, self._owner, self._listener)
+        self._answers.expect(request, Route.UPSTREAM, rewriting, beginning)
         if self._answers.waits_for(Route.OWN) and self._own is not None:
             self._owner.arrive(Passed(self._own.id))
-
-    def _topics_changed(self, answer: bytes) -> bytes:
-        self._owner.topics_changed()
-        return answer
-
-    def _moved(self, request: Request, response: type, move: Callable[[Any, Any], Any]) -> Callable[[bytes], bytes]:
-        owner, listener = self._owner, self._listener
-
-        def rewriting(answer: bytes) -> bytes:
-            found = decoded_answer(request, answer, response)
-            return encoded_answer(request, move(found, lambda broker: owner.address_of(broker, listener)))
-
-        return rewriting
-
-    def _metadata(self, found: MetadataResponse, address_of: Callable[[int], Address | None]) -> MetadataResponse:
-        self._owner.learn(found)
-        return moved_metadata(found, address_of)
 
     def _decide(self, own: Connection, request: Request, data: bytes, forward: list[bytes]) -> None:
         """Requests whose content, or whose listener, decides who answers."""
@@ -305,7 +267,7 @@ class Link:
             self._send(self._answers.made(encoded_answer(request, no_groups())))
         elif key == LIST_GROUPS or (key in CONFIGS and names_groups(request, data)):
             self._to_own(own, Piece(request, Route.OWN, data))
-        elif key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+        elif key in (SASL_HANDSHAKE, SASL_AUTHENTICATE, BARE):
             self._sasl(request, data)
             forward.append(data)
         elif key == FIND_COORDINATOR and self._is_groups(request, data):
@@ -329,23 +291,20 @@ class Link:
         if login is None:
             self._answers.expect(request, Route.UPSTREAM)
             return
-        response: type
         if request.key == SASL_HANDSHAKE:
             login.begins(decoded_request(request, data, SaslHandshakeRequest).mechanism)
-            response = SaslHandshakeResponse
+            self._requests.is_bare = request.version == 0
+            if self._requests.is_bare and not login.is_known:
+                raise _Refused("a login of an unknown mechanism, whose messages are not requests")
         else:
-            assert request.key == SASL_AUTHENTICATE
-            login.says(decoded_request(request, data, SaslAuthenticateRequest).auth_bytes)
-            response = SaslAuthenticateResponse
+            login.says(message_of(request, data))
 
         def read(answer: bytes) -> bytes:
-            found = decoded_answer(request, answer, response)
             if request.key == SASL_HANDSHAKE:
                 login.has_begun()
             else:
-                login.answered(
-                    found.error_code, found.auth_bytes, found.session_lifetime_ms / 1000, self._owner.clock()
-                )
+                login.answered(*answer_of(request, answer), self._owner.clock())
+                self._requests.is_bare = request.key == BARE and not login.is_over
             if login.is_new:
                 self._logged_in(login)
             return answer
@@ -360,7 +319,7 @@ class Link:
         if self._answers.waits_for(Route.OWN):
             self._close("a login with requests before it that are not answered")
             return
-        self._resume("own")
+        self._reading.resume("own")
         self._own = self._owner.own_of(before, login.user, self._software)
         before.connection_lost(None)
         self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
@@ -372,15 +331,28 @@ class Link:
             return
         if self._is_bound:
             self._close("the connection of its login to the upstream broker is closed")
-        elif self._upstream is None:
+            return
+        size = sum(map(len, pieces))
+        limit = self._owner.buffers.for_requests(size)
+        self._owner.buffers.visit(self)
+        if self._upstream is None:
             self._unsent += pieces
-            self._pause("connecting")
+            self._unsent_bytes += size
+            if self._unsent_bytes > limit:
+                self._reading.pause("connecting")
             if self._opening is None:
                 self._opening = asyncio.get_running_loop().create_task(self._open())
-        elif len(pieces) == 1:
+            return
+        self._set_requests_limit(self._upstream, limit)
+        if len(pieces) == 1:
             self._upstream.write(pieces[0])
         else:
             self._upstream.writelines(pieces)
+
+    def _set_requests_limit(self, upstream: asyncio.Transport, limit: int) -> None:
+        if limit != self._requests_limit:
+            self._requests_limit = limit
+            upstream.set_write_buffer_limits(high=limit, low=limit // 4)
 
     async def _open(self) -> None:
         try:
@@ -389,6 +361,7 @@ class Link:
         except (OSError, ValueError) as error:  # TimeoutError and SSLError among them
             self._close(f"the upstream broker cannot be reached: {error or 'no connection in time'}")
             self._unsent.clear()
+            self._lingers(0)
         finally:
             self._opening = None
 
@@ -397,23 +370,32 @@ class Link:
             self._close(refusal)
             transport.abort()
             return
-        high = self._owner.buffer_bytes
-        transport.set_write_buffer_limits(high=high, low=high // 4)
-        unsent, self._unsent = self._unsent, []
+        self._requests_limit = 0
+        self._set_requests_limit(transport, self._owner.buffers.for_requests(0))
+        unsent, self._unsent, self._unsent_bytes, self._is_unsent_unanswered = self._unsent, [], 0, False
         transport.writelines(unsent)
         if self._client is None:  # it has gone meanwhile
             self._linger(transport)
             return
         self._upstream = transport
-        if self._upstream_paused:
-            transport.pause_reading()
-        self._resume("connecting")
+        self._upstream_reading.begin(transport)
+        self._reading.resume("connecting")
 
     def _linger(self, transport: asyncio.Transport) -> None:
         """The client has gone. What it has sent arrives, as if it had sent it to the broker itself."""
+        size = transport.get_write_buffer_size()
         transport.close()
-        if transport.get_write_buffer_size():
+        if not self._lingers(size):
+            transport.abort()
+        elif size:
             self._lingering = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def _lingers(self, size: int) -> bool:
+        """Whether so many bytes may wait without their client; 0 when none do any more."""
+        self._owner.buffers.lingered(self._lingering_bytes)
+        may = not size or self._owner.buffers.lingers(size)
+        self._lingering_bytes = size if may else 0
+        return may
 
     def upstream_received(self, data: bytes) -> None:
         if self._client is None or self._client.is_closing():
@@ -426,34 +408,25 @@ class Link:
             self._close(f"the upstream broker's answer makes no sense: {error}")
             return
         if self._answers.held_bytes > HELD_BYTES and self._answers.due_from is Route.OWN:
-            self._pause_upstream("order")
+            self._upstream_reading.pause("order")
 
     def upstream_lost(self, exc: Exception | None) -> None:
         self._upstream = None
         if self._lingering is not None:
             self._lingering.cancel()
-        self._upstream_paused.discard("order")
-        self._resume("upstream")
+        self._lingers(0)
+        self._upstream_reading.end()
+        self._upstream_reading.resume("order")
+        self._reading.resume("upstream")
         self._is_bound = self._login is not None
         if self._answers.waits_for(Route.UPSTREAM) or self._requests.is_forwarding:
             self._close(f"the upstream broker has closed its connection{f': {exc}' if exc else ''}")
 
     def upstream_full(self, *, is_full: bool) -> None:
         if is_full:
-            self._pause("upstream")
+            self._reading.pause("upstream")
         else:
-            self._resume("upstream")
-
-    def _pause_upstream(self, why: str) -> None:
-        if not self._upstream_paused and self._upstream is not None:
-            self._upstream.pause_reading()
-        self._upstream_paused.add(why)
-
-    def _resume_upstream(self, why: str) -> None:
-        if why in self._upstream_paused:
-            self._upstream_paused.discard(why)
-            if not self._upstream_paused and self._upstream is not None and not self._upstream.is_closing():
-                self._upstream.resume_reading()
+            self._reading.resume("upstream")
 
     # -- answers
 
@@ -461,28 +434,65 @@ class Link:
         self._send(self._answers.feed(Route.OWN, data))
         self._check_unanswered()
         if self._answers.held_bytes <= HELD_BYTES or self._answers.due_from is not Route.OWN:
-            self._resume_upstream("order")
+            self._upstream_reading.resume("order")
 
     def _send(self, pieces: list[bytes]) -> None:
-        if not pieces or self._client is None or self._client.is_closing():
+        if not pieces or self._client is None:
             return
+        limit = self._owner.buffers.for_answers(sum(map(len, pieces)))
+        if self._client.is_closing():
+            return
+        self._set_answers_limit(limit)
+        self._owner.buffers.visit(self)
         if len(pieces) == 1:
             self._client.write(pieces[0])
         else:
             self._client.writelines(pieces)
         if len(self._answers) <= MOST_OWED // 2 and self._answers.held_bytes <= BUFFER_BYTES // 2:
-            self._resume("unanswered")
+            self._reading.resume("unanswered")
+
+    def _set_answers_limit(self, limit: int) -> None:
+        if limit != self._answers_limit and self._client is not None:
+            self._answers_limit = limit
+            self._client.set_write_buffer_limits(high=limit, low=limit // 4)
 
     def pause_own(self, *, paused: bool) -> None:
         if paused:
-            self._pause("own")
+            self._reading.pause("own")
         else:
-            self._resume("own")
+            self._reading.resume("own")
 
     def close_own(self) -> None:
         """The broker closes the connection, and has said why in the log."""
         if self._client is not None:
             self._client.close()
+
+    # -- what it holds, and whom it keeps waiting
+
+    def visit(self) -> Connection | None:
+        own = self._own
+        if own is None or self._client is None or self._client.is_closing():
+            return None
+        held = self._unsent_bytes + sum(len(piece.data) for piece in self._backlog)
+        if self._upstream is not None:
+            held += self._upstream.get_write_buffer_size()
+        own.forwards(held)
+        return own if held or self._reading.reasons or self._upstream_reading.reasons or self.unsent else None
+
+    def tend(self) -> None:
+        own, now = self._own, self._owner.clock()
+        if own is None or self._client is None or self._client.is_closing():
+            return
+        is_stuck = bool(self._reading.reasons - {"own"})
+        if self._reading.paused_for(now) > LINGER_S and is_stuck and has_gone(own.file_number):
+            own.abort_for("the client has gone, and the upstream broker does not read what it sent")
+            return
+        due = self._sessions.due(now, is_stuck=is_stuck or self._answers.is_late)
+        if not due or own.partial or (self._login is not None and not self._login.is_valid(now)):
+            return
+        for heartbeat in due:
+            self._answers.drop(correlation_id_of(heartbeat), Route.OWN)
+            own.data_received(heartbeat)
 
 
 class _Refused(Exception):

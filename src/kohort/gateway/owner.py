@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from kohort.broker.turn import Arrived
 from kohort.config import Address
+from kohort.gateway.buffers import Buffers
+from kohort.gateway.metadata import Beginning
 from kohort.server.connection import Connection
 from kohort.server.log import LimitedLog
 from kohort.wire.schemas.metadata import MetadataResponse
@@ -19,18 +21,22 @@ class Owner(Protocol):
     log: LimitedLog
     max_bytes: int
     clients_authenticate: bool
+    user_claim: str
+    """The claim of an OAUTHBEARER token that names the user."""
+    buffers: Buffers
+    beat_s: float
+    """How often a member that cannot send heartbeats gets one from its link, in seconds."""
 
     @property
     def is_known(self) -> bool:
         """The upstream cluster has been seen, now or by an earlier process."""
 
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of requests that may wait for the upstream broker of one link."""
-
     def arrive(self, event: Arrived) -> None: ...
     def learn(self, metadata: MetadataResponse) -> None:
         """Called with each Metadata answer before it leaves. Raises ProtocolError if it is that of another cluster."""
+
+    def learn_beginning(self, beginning: Beginning) -> None:
+        """The same of a large answer."""
 
     def topics_changed(self) -> None:
         """Called when a client has created, grown or deleted topics."""

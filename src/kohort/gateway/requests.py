@@ -17,6 +17,7 @@ from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import PIECE, BadLength, read_unsigned_varint, skip_tagged_fields
 
 PRODUCE, METADATA, FIND_COORDINATOR, LIST_GROUPS = 0, 3, 10, 16
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP = 11, 12, 13
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER = 17, 18, 36, 60
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 CONFIGS = frozenset((DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS))
@@ -33,10 +34,15 @@ WHOLE = {
     INCREMENTAL_ALTER_CONFIGS: range(2),
 }
 """The versions of these APIs that the gateway reads. Others go where a request goes that nobody reads."""
+BARE = -2
+"""Instead of an API's key, that of a message of a login after SaslHandshake 0: a length and the message."""
+MOST_BARE = 65_536
+"""Bytes of such a message: a token."""
 MOST_WHOLE = 1_048_576
 """Bytes of a request that is collected."""
 HEAD = Struct(">ihhi")
 """The length of a frame, API key, version and correlation id of a request."""
+LENGTH = Struct(">i")
 SHORT = Struct(">h")
 FLEXIBLE_PRODUCE = 9
 TRANSACTIONAL_PRODUCE = 3
@@ -84,10 +90,14 @@ class Requests:
         """Bytes that the request under way still needs."""
         self._under_way: Request | None = None
         self._collected: list[bytes] = []
+        self.is_bare = False
+        """What comes are messages of a login (BARE)."""
 
     @property
     def collected(self) -> tuple[int, int]:
         """Of a request that is collected: the bytes that are here, and those that are missing."""
+        if self.is_bare and self._head:
+            return len(self._head), max(LENGTH.size - len(self._head), 1)
         return sum(map(len, self._collected)), self._left if self._collected else 0
 
     @property
@@ -97,6 +107,8 @@ class Requests:
 
     def feed(self, data: bytes) -> list[Piece]:
         """Raises ProtocolError, after which the stream is unreadable."""
+        if self.is_bare:
+            return self._bare(data)
         if self._left >= len(data):  # the common case in the middle of a large request
             return self._more(data)
         pieces = []
@@ -131,6 +143,21 @@ class Requests:
             at = end
         self._head = data[at:]
         return pieces
+
+    def _bare(self, data: bytes) -> list[Piece]:
+        self._head += data
+        if len(self._head) < LENGTH.size:
+            return []
+        (length,) = LENGTH.unpack_from(self._head)
+        if not 0 <= length <= MOST_BARE:
+            raise BadLength(length, MOST_BARE, [])
+        missing = LENGTH.size + length - len(self._head)
+        if missing > 0:
+            return []
+        if missing < 0:
+            raise ProtocolError("bytes behind a message of a login that is not answered")
+        whole, self._head = self._head, b""
+        return [Piece(Request(BARE, 0, 0, Route.WHOLE), Route.WHOLE, whole)]
 
     def _more(self, data: bytes) -> list[Piece]:
         request = self._under_way

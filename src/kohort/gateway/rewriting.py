@@ -9,7 +9,7 @@ from kohort.broker.messages import changed
 from kohort.config import Address
 from kohort.gateway.requests import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, Request
 from kohort.wire.codec import decode_bounded, decode_prefix, encode_response
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import body_offset, read_response_header
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.alter_configs import AlterConfigsRequest
@@ -56,13 +56,22 @@ def decoded_request(request: Request, frame: bytes, message: type) -> Any:
     return decode_bounded(message, request.version, body, start)[0]
 
 
-def moved_metadata(found: MetadataResponse, address_of: Addresses) -> MetadataResponse:
+def moved_brokers(
+    found: tuple[MetadataResponseBroker, ...], address_of: Addresses
+) -> tuple[MetadataResponseBroker, ...]:
+    """Raises ProtocolError if there are brokers and none has a listener: clients would take the cluster for empty."""
     brokers = tuple(
         MetadataResponseBroker(node_id=broker.node_id, host=at.host, port=at.port, rack=broker.rack)
-        for broker in found.brokers
+        for broker in found
         if (at := address_of(broker.node_id)) is not None
     )
-    return changed(found, brokers=brokers)
+    if found and not brokers:
+        raise ProtocolError("the brokers that it names have no listener of the gateway yet")
+    return brokers
+
+
+def moved_metadata(found: MetadataResponse, address_of: Addresses) -> MetadataResponse:
+    return changed(found, brokers=moved_brokers(found.brokers, address_of))
 
 
 def moved_cluster(found: DescribeClusterResponse, address_of: Addresses) -> DescribeClusterResponse:

@@ -16,7 +16,10 @@ import binascii
 import json
 import re
 
+from kohort.gateway.requests import BARE, LENGTH, Request
+from kohort.gateway.rewriting import decoded_answer, decoded_request
 from kohort.wire.errors import ProtocolError
+from kohort.wire.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 SCRAM = "SCRAM-"
 PLAIN, BEARER = "PLAIN", "OAUTHBEARER"
@@ -27,7 +30,9 @@ SERVER_FINAL = b"v="
 
 
 class Login:
-    def __init__(self) -> None:
+    def __init__(self, user_claim: str = "sub") -> None:
+        """`user_claim`: the claim of an OAUTHBEARER token that names the user."""
+        self._user_claim = user_claim
         self.user = ""
         self.is_new = False
         """The first login has just succeeded. The one who reads it sets it to false."""
@@ -37,6 +42,8 @@ class Login:
         self._mechanism = ""
         self._is_first = True
         self._said = ""
+        self.is_over = False
+        """The last message of the login is answered, and it has succeeded."""
         self._is_waiting = False
         """The last message has no answer yet."""
 
@@ -44,10 +51,16 @@ class Login:
         """The client has authenticated, and its session has not ended."""
         return self._has_succeeded and (self._until is None or now < self._until)
 
+    @property
+    def is_known(self) -> bool:
+        """Its messages can be read."""
+        return self._mechanism in KNOWN
+
     def begins(self, mechanism: str) -> None:
         """SaslHandshake, the first time or again: until it succeeds, the last success counts. Raises ProtocolError."""
         self._send()
         self._mechanism = mechanism.upper()
+        self.is_over = False
         self._is_first = True
 
     def says(self, message: bytes) -> None:
@@ -55,7 +68,7 @@ class Login:
         self._send()
         if self._is_first:
             self._is_first = False
-            self._said = _user(self._mechanism, message)
+            self._said = _user(self._mechanism, message, self._user_claim)
 
     def _send(self) -> None:
         if self._is_waiting:
@@ -75,13 +88,31 @@ class Login:
         is_last = message.startswith(SERVER_FINAL) if self._mechanism.startswith(SCRAM) else not message
         if not is_last or self._mechanism not in KNOWN or not self._said:
             return
+        self.is_over = True
         self._until = now + lifetime_s if lifetime_s > 0 else None
         if not self._has_succeeded:
             self._has_succeeded = self.is_new = True
             self.user = self._said
 
 
-def _user(mechanism: str, message: bytes) -> str:
+def message_of(request: Request, data: bytes) -> bytes:
+    """What a client says, in a SaslAuthenticate or bare. Raises ProtocolError."""
+    if request.key == BARE:
+        return data[LENGTH.size :]
+    found: bytes = decoded_request(request, data, SaslAuthenticateRequest).auth_bytes
+    return found
+
+
+def answer_of(request: Request, data: bytes) -> tuple[int, bytes, float]:
+    """The error, the message, and the time until the end of the session in seconds; 0: it has none. A broker that
+    refuses a bare message closes the connection. Raises ProtocolError."""
+    if request.key == BARE:
+        return 0, data[LENGTH.size :], 0.0
+    found: SaslAuthenticateResponse = decoded_answer(request, data, SaslAuthenticateResponse)
+    return found.error_code, found.auth_bytes, found.session_lifetime_ms / 1000
+
+
+def _user(mechanism: str, message: bytes, claim: str) -> str:
     """ "" if it cannot be read."""
     text = message.decode(errors="replace")
     if mechanism == PLAIN:
@@ -93,14 +124,15 @@ def _user(mechanism: str, message: bytes) -> str:
     if mechanism == BEARER:
         given = [value for name, _, value in (part.partition("=") for part in text.split("\1")) if name == "auth"]
         token = BEARER_TOKEN.fullmatch(given[0]) if len(given) == 1 else None  # of two, brokers may take the other one
-        return _subject(token[1]) if token is not None else ""
+        return _subject(token[1], claim) if token is not None else ""
     return ""
 
 
-def _subject(token: str) -> str:
+def _subject(token: str, claim: str) -> str:
     try:
         body = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        return str(claims.get("sub", ""))
+        name = claims.get(claim, "")
+        return name if isinstance(name, str) else ""
     except (IndexError, ValueError, binascii.Error, AttributeError):
         return ""

@@ -5,6 +5,7 @@ connection to the upstream broker.
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
@@ -21,6 +22,52 @@ class Link(Protocol):
     def upstream_received(self, data: bytes) -> None: ...
     def upstream_lost(self, exc: Exception | None) -> None: ...
     def upstream_full(self, *, is_full: bool) -> None: ...
+
+
+class Reading:
+    """A transport is read as long as there is no reason against it."""
+
+    def __init__(self) -> None:
+        self.reasons: set[str] = set()
+        self._since: float | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        if self.reasons:
+            transport.pause_reading()
+
+    def end(self) -> None:
+        self._transport = None
+
+    def pause(self, why: str) -> None:
+        if not self.reasons and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self.reasons.add(why)
+
+    def resume(self, why: str) -> None:
+        if why in self.reasons:
+            self.reasons.discard(why)
+            if not self.reasons and self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def paused_for(self, now: float) -> float:
+        """How long it has not been read, by the calls of this function."""
+        if not self.reasons:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        return 0.0 if self._since is None else now - self._since
+
+
+def has_gone(file_number: int) -> bool:
+    """The peer of a socket has closed it, although not all that it sent is read. Only Linux tells."""
+    rdhup = getattr(select, "POLLRDHUP", 0)
+    if file_number < 0 or not rdhup:
+        return False
+    poll = select.poll()
+    poll.register(file_number, rdhup)
+    return bool(poll.poll(0))
 
 
 class OwnSide:

@@ -10,17 +10,19 @@ A topic counts as deleted when MISSES answers about all topics lack it, one afte
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
-from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from kohort.wire.schemas.metadata import MetadataResponseBroker, MetadataResponseTopic
 from kohort.wire.schemas.metadata_records import UpstreamApi, UpstreamBroker, UpstreamValue
 
 LAST_PORT = 65_535
 MISSES = 3
 GONE_AFTER_S = 60.0
+FORGOTTEN_AFTER_S = 86_400.0
+"""A broker that has been away for so long gives its slot, and with it its port, to the next new one."""
 PARTITIONS_AN_EVENT = 1_000
 """Of topics that are taken over in one turn."""
 HAS_TOPIC = frozenset((ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE))
@@ -57,23 +59,37 @@ class View:
 
     # -- the whole cluster
 
-    def see(self, metadata: MetadataResponse, apis: Sequence[UpstreamApi], now_s: float) -> list[UpstreamSeen]:
-        """An answer about all topics. Raises AnotherCluster. The events have to reach the broker, in their order."""
-        cluster_id = metadata.cluster_id or ""
+    def see_cluster(
+        self,
+        cluster_id: str,
+        brokers: Iterable[MetadataResponseBroker],
+        apis: Sequence[UpstreamApi],
+        now_s: float,
+    ) -> list[UpstreamSeen]:
+        """The beginning of an answer about all topics. Raises AnotherCluster. The events of this and the next two have
+        to reach the broker, in their order."""
         self._check_cluster(cluster_id)
-        self._see_brokers(metadata, now_s)
+        self._see_brokers(brokers, now_s)
         cluster = UpstreamValue(
             cluster_id=cluster_id,
             brokers=tuple(self.brokers[broker] for broker in sorted(self.brokers)),
             apis=tuple(apis),
         )
-        changed = [found for topic in metadata.topics if (found := self._changed(topic, trusted=True)) is not None]
-        gone = self._gone({topic.name for topic in metadata.topics if topic.name}, now_s)
-        events = list(_in_pieces(changed))
-        if cluster != self.cluster or gone:
-            self.cluster = cluster
-            events.insert(0, UpstreamSeen(cluster=cluster, gone=tuple(gone)))
-        return events
+        if cluster == self.cluster:
+            return []
+        self.cluster = cluster
+        return [UpstreamSeen(cluster=cluster)]
+
+    def see_topics(self, topics: Iterable[MetadataResponseTopic]) -> list[UpstreamSeen]:
+        """Some of its topics."""
+        return list(
+            _in_pieces([found for topic in topics if (found := self._changed(topic, trusted=True)) is not None])
+        )
+
+    def see_end(self, names: Set[str], now_s: float) -> list[UpstreamSeen]:
+        """`names`: those of all its topics."""
+        gone = self._gone(names, now_s)
+        return [UpstreamSeen(gone=tuple(gone))] if gone else []
 
     def _check_cluster(self, cluster_id: str) -> None:
         if self.cluster is not None and self.cluster.cluster_id != cluster_id:
@@ -83,13 +99,16 @@ class View:
             )
 
     def has_left(self, broker: int, now_s: float) -> bool:
-        """The broker has been away for so long that it needs no listener. It keeps its slot."""
+        """The broker has been away for so long that it needs no listener. It keeps its slot for FORGOTTEN_AFTER_S."""
         return now_s - self._absent.get(broker, now_s) >= self._gone_after_s
 
-    def _see_brokers(self, metadata: MetadataResponse, now_s: float) -> None:
-        listed = [broker for broker in metadata.brokers if has_address(broker)]
+    def _see_brokers(self, brokers: Iterable[MetadataResponseBroker], now_s: float) -> None:
+        listed = [broker for broker in brokers if has_address(broker)]
         self.present = frozenset(broker.node_id for broker in listed)
         self._absent = {broker: self._absent.get(broker, now_s) for broker in self.brokers.keys() - self.present}
+        for left, since in list(self._absent.items()):
+            if now_s - since >= FORGOTTEN_AFTER_S:
+                del self.brokers[left], self._absent[left]
         for broker in sorted(listed, key=lambda broker: broker.node_id):
             known = self.brokers.get(broker.node_id)
             slot = self._free_slot() if known is None else known.slot
@@ -101,7 +120,7 @@ class View:
         taken = {broker.slot for broker in self.brokers.values()}
         return next(slot for slot in range(len(taken) + 1) if slot not in taken)
 
-    def _gone(self, names: set[str], now_s: float) -> list[str]:
+    def _gone(self, names: Set[str], now_s: float) -> list[str]:
         gone = []
         for name in list(self.topics):
             if name in names:
@@ -117,19 +136,19 @@ class View:
 
     # -- what passes
 
-    def learn(self, metadata: MetadataResponse) -> Iterator[UpstreamSeen]:
-        """An answer to a client. Raises AnotherCluster."""
-        if metadata.cluster_id is not None:  # the first versions of Metadata do not have it
-            self._check_cluster(metadata.cluster_id)
-        changed = [found for topic in metadata.topics if (found := self._changed(topic, trusted=False)) is not None]
+    def learn(self, cluster_id: str | None, topics: Iterable[MetadataResponseTopic]) -> Iterator[UpstreamSeen]:
+        """Topics of an answer to a client. Raises AnotherCluster."""
+        if cluster_id is not None:  # the first versions of Metadata do not have it
+            self._check_cluster(cluster_id)
+        changed = [found for topic in topics if (found := self._changed(topic, trusted=False)) is not None]
         yield from _in_pieces(changed)
 
-    def has_new_brokers(self, metadata: MetadataResponse) -> bool:
+    def has_new_brokers(self, brokers: Iterable[MetadataResponseBroker]) -> bool:
         """An answer to a client names brokers that are not known yet, or that have moved."""
         known = self.brokers
         return any(
             (found := known.get(broker.node_id)) is None or (found.host, found.port) != (broker.host, broker.port)
-            for broker in metadata.brokers
+            for broker in brokers
             if has_address(broker)
         )
 
@@ -156,13 +175,11 @@ class View:
         self.topics[topic.name] = found
         return found
 
-    def leaders_of(self, names: Iterable[str]) -> Mapping[int, list[tuple[str, int]]]:
-        """The partitions of these topics, by their leaders."""
-        found: dict[int, list[tuple[str, int]]] = {}
+    def leaders_of(self, names: Iterable[str]) -> Iterator[tuple[int, str, int]]:
+        """The partitions of these topics: leader, topic, partition."""
         for name in names:
             for index, leader in enumerate(self.leaders.get(name, ())):
-                found.setdefault(leader, []).append((name, index))
-        return found
+                yield leader, name, index
 
 
 def has_address(broker: MetadataResponseBroker) -> bool:

@@ -130,6 +130,8 @@ class Connection:
         """Bytes of an incomplete frame."""
         self.missing = 0
         """Bytes that this frame still needs."""
+        self.forwarded = 0
+        """Bytes of requests that a gateway forwards, and that have not left."""
         self._splitter = FrameSplitter(owner.config.socket_request_max_bytes)
         self._queue: deque[bytes] = deque()
         self._queue_bytes = 0
@@ -140,7 +142,7 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """The bytes that `Inflow` counts for this connection, without the frames that the turn loop has taken."""
-        return self.partial + self._queue_bytes + self.waiting_bytes
+        return self.partial + self._queue_bytes + self.waiting_bytes + self.forwarded
 
     @property
     def is_awaited(self) -> bool:
@@ -214,6 +216,14 @@ class Connection:
         grown, self.partial, self.missing = held - self.partial, held, missing
         self._all.inflow.grew(self, max(grown, 0), finished=not missing)
         if grown < 0:
+            self._all.inflow.shrank(-grown)
+
+    def forwards(self, held: int) -> None:
+        """So many bytes of this client wait in the gateway for the upstream broker."""
+        grown, self.forwarded = held - self.forwarded, held
+        if grown > 0:
+            self._all.inflow.grew(self, grown, finished=True)
+        elif grown:
             self._all.inflow.shrank(-grown)
 
     def eof_received(self) -> bool:

@@ -247,6 +247,10 @@ class Connections:
                 self._watched[connection_id] = connection
         self._in_turn = {}
         self.inflow.shrank(handled)
+        self.check_answers()
+
+    def check_answers(self) -> None:
+        """Close the connections with the most unread answers, if there are too many bytes of them."""
         self._share_answers(self.outflow.room)
 
     def mute(self, mutes: Sequence[Mute]) -> None:
@@ -309,6 +313,6 @@ class Connections:
             elif silent_s > idle_s:
                 connection.close(f"idle for {silent_s:.3g} s (connections.max.idle.ms)")
         self._close_excess()
-        self._share_answers(self.outflow.room)
+        self.check_answers()
         if self._open:
             self._plan_sweep()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
+from typing import Any
 
 from kohort.config import ANYWHERE, Address, Config, ConfigError, http_address, listeners_of
 from kohort.config import Listener as Settings
@@ -34,8 +35,11 @@ class ListenFailed(Exception):
 class BoundSockets:
     """The sockets of one address. A host name may have several addresses, which then share the port."""
 
-    def __init__(self, settings: Settings, index: int = 0, *, may_be_insecure: bool) -> None:
-        """`index`: the place of this address among those of the listener."""
+    def __init__(
+        self, settings: Settings, index: int = 0, *, may_be_insecure: bool, beside: BoundSockets | None = None
+    ) -> None:
+        """`index`: the place of this address among those of the listener. `beside`: the sockets of the same host beside
+        which a gateway adds a port. The host is not looked up again, because that may block the event loop."""
         self._wanted = address = settings.addresses[index]
         self._settings = settings
         self._may_be_insecure = may_be_insecure
@@ -44,12 +48,20 @@ class BoundSockets:
         """The address with the real port instead of 0."""
         self.hosts: list[str] = []
         """The addresses that the host name has."""
+        self._is_added = beside is not None
+        self._found: list[Any] = [] if beside is None else beside._found
+        """What the host name stands for."""
+
+    @property
+    def name(self) -> str:
+        """Of the listener."""
+        return self._settings.name
 
     def bind(self) -> None:
         """Raises ListenFailed, and ConfigError for an address that must not be open to the network."""
         host, port = self.bound
         try:
-            found = socket.getaddrinfo(
+            found = self._found = self._found or socket.getaddrinfo(
                 host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
             )
         except OSError as error:
@@ -98,12 +110,14 @@ class BoundSockets:
 
     def _explained(self, error: OSError) -> str:
         where = f"cannot listen on {self.bound}"
-        flag = "--set http.listener=" if self._settings.protocol == HTTP else "--listeners "
+        other = "--set http.listener=HOST:PORT" if self._settings.protocol == HTTP else "--listeners HOST:PORT"
+        if self._is_added:  # by a gateway, for a broker of its upstream
+            other = "--broker-ports PORT,..."
         if error.errno == errno.EADDRINUSE:
-            return f"{where}: the port is in use; stop its user, or choose another with {flag}HOST:PORT"
+            return f"{where}: the port is in use; stop its user, or choose another with {other}"
         if error.errno in (errno.EACCES, errno.EPERM):
-            return f"{where}: not permitted; choose a port above 1023 with {flag}HOST:PORT"
-        return f"{where}: {error.strerror or error}; see {flag.strip('= ')}"
+            return f"{where}: not permitted; choose a port above 1023 with {other}"
+        return f"{where}: {error.strerror or error}; see {other.partition('HOST')[0].strip('= ')}"
 
 
 class HeldPorts:
@@ -201,10 +215,11 @@ class AddedListeners:
             chosen = of_settings + distance if of_settings or (port is not None and not added) else 0
             if not 0 <= chosen <= LAST_PORT:
                 raise ListenFailed(
-                    f"cannot listen on {Address(host, chosen)}: there is no such port; see {settings.name}"
+                    f"cannot listen on {Address(host, chosen)}: there is no such port; name others with --broker-ports"
                 )
             moved = settings._replace(addresses=(Address(host, chosen),))
-            sockets = BoundSockets(moved, may_be_insecure=config.allow_insecure_listeners)
+            beside = next((one.sockets for one in self._listeners if one.sockets.name == settings.name), None)
+            sockets = BoundSockets(moved, may_be_insecure=config.allow_insecure_listeners, beside=beside)
             sockets.bind()
             acceptor = partial(self._acceptor, config.broker_id, settings.name, place)
             listener = Listener(sockets, config.broker_id, acceptor)

@@ -47,7 +47,8 @@ _NO_THREAD = "can't start new thread"
 def run(config: Config, front: Front | None = None) -> int:
     """Serve until a signal or a failure ends it. Returns the exit code. `front`: see `Server`."""
     log.configure(config.log_level, config.log_format)
-    _allow_connections(config.max_connections)
+    # A client of a gateway may have a connection to the upstream cluster besides.
+    _allow_connections(config.max_connections, 1 if front is None else 2)
     keep_freed_memory()
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -213,8 +214,8 @@ def _explain(error: Exception, supervisor: Supervisor | None = None) -> int:
     return code
 
 
-def _allow_connections(wanted: int) -> None:
-    possible = open_files.raise_limit(wanted)
+def _allow_connections(wanted: int, files_each: int) -> None:
+    possible = open_files.raise_limit(wanted * files_each) // files_each
     if possible < wanted:
         log.warning(
             "max.connections cannot be reached",

@@ -85,4 +85,5 @@ def check_owner(catalog: Catalog, data_dir: str, *, is_gateway: bool) -> None:
     has_topics = any(not (topic.is_followed or topic.is_internal) for topic in catalog.topics.values())
     if (has_topics and is_gateway) or (catalog.upstream is not None and not is_gateway):
         whose = "server; kohort serve" if is_gateway else "gateway; kohort gateway"
-        raise WrongDirectory(f"the data directory {data_dir} is that of a {whose} takes it")
+        where = f"the data directory {data_dir} is" if data_dir else "the data are"
+        raise WrongDirectory(f"{where} that of a {whose} takes it")

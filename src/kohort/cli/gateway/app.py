@@ -60,6 +60,16 @@ def gateway(
     data_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory of the groups and their offsets; made when missing.")
     ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="KOHORT_STORAGE",
+            show_envvar=False,
+            help="A PostgreSQL (postgresql://...) instead of the directory: of several gateways with the same URL one "
+            "serves, and another takes over (docs/postgres.md).",
+        ),
+    ] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep groups and offsets in memory alone.")] = False,
     config: Annotated[Path | None, typer.Option(help="A .properties or .toml file of settings.")] = None,
     setting: Annotated[
@@ -71,15 +81,16 @@ def gateway(
     Clients change their bootstrap address and nothing else. Records stay in the upstream cluster; groups, offsets and
     everything that kohort groups shows are here. docs/gateway.md has the switch and the way back.
 
-    Missing yet: several gateways for one cluster, offsets in transactions.
+    Missing yet: several gateways that serve side by side, offsets in transactions.
     """
     if context.invoked_subcommand is not None:
         return
     if upstream is None:
         raise typer.BadParameter("name the brokers of the upstream cluster: HOST:PORT,...", param_hint=["--upstream"])
-    if data_dir is None and not in_memory:
+    if data_dir is None and storage is None and not in_memory:
         raise typer.BadParameter(
-            "name a directory of the gateway's own, or --in-memory for a trial", param_hint=["--data-dir"]
+            "name a directory of the gateway's own, a PostgreSQL with --storage, or --in-memory for a trial",
+            param_hint=["--data-dir"],
         )
     try:
         brokers = parse_addresses(upstream)
@@ -87,7 +98,12 @@ def gateway(
         security = Security() if upstream_config is None else Security.read(upstream_config)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    flags = {"data.dir": data_dir, "listeners": listen, "advertised.listeners": advertised_listeners}
+    flags = {
+        "data.dir": data_dir,
+        "storage": storage,
+        "listeners": listen,
+        "advertised.listeners": advertised_listeners,
+    }
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         chosen = chosen_config(config, setting or [], given, in_memory)

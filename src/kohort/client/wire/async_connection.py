@@ -46,7 +46,7 @@ class AsyncConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameSplitter(max_response_bytes)
         self._pending: deque[_Pending] = deque()
-        self._held: deque[tuple[Any, type, asyncio.Future[Any]]] = deque()
+        self._held: deque[tuple[Any, type | None, asyncio.Future[Any]]] = deque()
         """The requests that wait for a new authentication."""
         self._renewing: asyncio.Task[None] | None = None
         self._renew_at: float | None = None
@@ -155,6 +155,16 @@ class AsyncConnection(asyncio.Protocol):
 
         Raises UnsupportedVersion at once. The caller handles error codes in the answer.
         """
+        return self._ask(message, response_class)
+
+    async def ask_frame(self, message: Any) -> tuple[int, bytes]:
+        """Send a request. Returns its version and the frame of the answer, with the response header.
+
+        Raises ConnectionFailed, UnsupportedVersion.
+        """
+        return self.exchange.version_of(type(message)), await self._ask(message, None)
+
+    def _ask(self, message: Any, response_class: type | None) -> asyncio.Future[Any]:
         if self._renew_at is not None and self._renewing is None and self._loop.time() >= self._renew_at:
             self._renewing = self._loop.create_task(self._renew())
         if self._renewing is None:
