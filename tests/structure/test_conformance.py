@@ -17,13 +17,15 @@ from typing import NamedTuple
 
 import pytest
 from kio.schema.index import api_key_map
-from test_scenarios import SCENARIOS, parse, rows_of
+from test_scenarios import SCENARIOS
 
 from kohort.broker.apis import APIS
+from kohort.conformance import files
+from kohort.conformance.files import parse, rows_of
 
 TESTS = Path(__file__).parents[1]
 DOCUMENT = TESTS.parent / "docs" / "conformance.md"
-SEQUENCES = sorted((TESTS / "peers" / "sequences").glob("*.txt"))
+SEQUENCES = sorted(files.SEQUENCES.glob("*.txt"))
 
 COUNTS = {
     "W": 9,

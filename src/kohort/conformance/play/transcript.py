@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from peer_stage import Address, Stage
+from kohort.conformance.play.broker import Address
+from kohort.conformance.play.stage import Stage
 
 INDENT = "    "
 SERVERS = ("kafka", "kohort")

@@ -16,15 +16,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from guide import Hints, epoch_of, label
-from peer_print import printed
-from peer_requests import create_topics, delete_topics, grow_topics, wait_until_known
-from scenario_commands import Commands, Name, duration, text_of
-from socket_client import Address, Answer, Wire, ready
 
-from kohort.broker.messages import changed
-from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.simulator.actors.operator import alter_request
+from kohort.conformance.play.broker import Address, broker_of
+from kohort.conformance.play.commands import Commands, Name, duration
+from kohort.conformance.play.consumer_client import Topic, text_of
+from kohort.conformance.play.hints import Hints, epoch_of, label
+from kohort.conformance.play.printing import printed
+from kohort.conformance.play.raw_socket import Answer, Wire, ready
+from kohort.conformance.play.requests import (
+    alter_request,
+    changed,
+    create_topics,
+    delete_topics,
+    grow_topics,
+    wait_until_known,
+)
 from kohort.wire.codec import encode
 from kohort.wire.embedded import assignment_bytes, assignment_in, subscription_of
 from kohort.wire.schema import NO_UUID, schema_of
@@ -74,12 +80,14 @@ class WireWorld(Commands):
         prefix: str,
         hints: Hints,
         factor: float = 1.0,
-        shared: Mapping[str, TopicSpec] | None = None,
+        shared: Mapping[str, Topic] | None = None,
         patience: Patience | None = None,
         exact: bool = True,
         restart: Callable[[Mapping[str, str]], Address] | None = None,
+        shared_prefix: str = "",
     ) -> None:
-        """`restart` starts the server again, with these settings besides its own."""
+        """`shared`: topics that other runs use too; their names on the server begin with `shared_prefix`. `restart`
+        starts the server again, with these settings besides its own."""
         super().__init__()
         self.address = address
         self._prefix = prefix
@@ -105,11 +113,14 @@ class WireWorld(Commands):
         """The difference between this server's epochs of a group and those in process."""
         self._groups_of: dict[int, str] = {}
         self._probes = 0
+        self._is_named = False
+        """True if the command names the version of its request."""
         self._seen: set[str] = set()
         """Names of topics that exist or existed."""
         self._configured: dict[str, dict[str, str]] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._shared = shared
+        self._topic_prefix = prefix if shared is None else shared_prefix
         for name, spec in (shared or {}).items():
             self._topic_ids[name] = spec.topic_id
             self._names[spec.topic_id] = name
@@ -137,6 +148,7 @@ class WireWorld(Commands):
 
     def step(self, command: str) -> list[str]:
         self._told, self._joined = [], []
+        self._is_named = " v=" in command
         self._group = next((word for word in command.split()[1:2] if "=" not in word), "")
         self.run(self._as_here(command))
         expected = self._hints.answered[self._command]
@@ -157,6 +169,7 @@ class WireWorld(Commands):
     # -- asking
 
     def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
+        version = broker_of(self.address).version(type(body), version, self._is_named)
         self._number += 1
         number = self._number
         self._groups_of[number] = getattr(body, "group_id", self._group)
@@ -175,6 +188,7 @@ class WireWorld(Commands):
 
     def _query(self, request: Any, version: int) -> Any:
         """A request that is always answered at once, and that no member sends."""
+        version = broker_of(self.address).version(type(request), version, self._is_named)
         return self._wire("operator").call(request, version)
 
     def _wire(self, name: str) -> Wire:
@@ -245,20 +259,20 @@ class WireWorld(Commands):
     def _real(self, group: str) -> str:
         if not group:
             return ""
-        self._names[self._prefix + group] = group
-        return self._prefix + group
+        real = broker_of(self.address).named(self._prefix + group)
+        self._names[real] = group
+        return real
 
     def _topic(self, name: str) -> str:
-        if self._shared is not None:
-            return name
-        self._names[self._prefix + name] = name
-        return self._prefix + name
+        self._names[self._topic_prefix + name] = name
+        return self._topic_prefix + name
 
     def _pattern(self, regex: str) -> str:
-        if not regex or self._shared is not None:
+        if not regex or not self._topic_prefix:
             return regex
-        self._names[f"{self._prefix}(?:{regex})"] = regex
-        return f"{self._prefix}(?:{regex})"
+        real = f"{self._topic_prefix.replace('.', '[.]')}(?:{regex})"
+        self._names[real] = regex
+        return real
 
     def _member(self, member_id: str) -> str:
         """The id that this server made where the one in process is named."""
@@ -360,7 +374,9 @@ class WireWorld(Commands):
         self._show("described", self._query(request, int(v)))
 
     def do_describe_consumer(self, group: str, v: str = "1") -> None:
-        request = ConsumerGroupDescribeRequest(group_ids=(self._real(text_of(group)),))
+        request = ConsumerGroupDescribeRequest(
+            group_ids=(self._real(text_of(group)),), include_authorized_operations=False
+        )
         self._show("described", self._query(request, int(v)))
 
     def do_list(self, states: str = "", types: str = "", v: str = "5") -> None:
@@ -374,14 +390,13 @@ class WireWorld(Commands):
         self._show("listed", changed(answer, groups=mine))
 
     def _fetch(self, request: OffsetFetchRequestGroup, version: int) -> None:
-        request = self._as_sent(request)
-        whole = OffsetFetchRequest(groups=(request,))
+        sent = self._as_sent(request)
+        whole = OffsetFetchRequest(groups=(sent,))
         if version < 8:
-            topics = request.topics and tuple(
-                OffsetFetchRequestTopic(name=row.name, partition_indexes=row.partition_indexes)
-                for row in request.topics
+            topics = sent.topics and tuple(
+                OffsetFetchRequestTopic(name=row.name, partition_indexes=row.partition_indexes) for row in sent.topics
             )
-            whole = OffsetFetchRequest(group_id=request.group_id, topics=topics)
+            whole = OffsetFetchRequest(group_id=sent.group_id, topics=topics)
         self._show("fetched", self._query(whole, version))
 
     def do_group_config(self, group: str, **overrides: str) -> None:
@@ -405,7 +420,7 @@ class WireWorld(Commands):
         has = {name: spec.partitions for name, spec in self.topics.present.items()}
         new = {self._topic(name): count for name, count in wanted.items() if name not in has}
         if new:
-            for real, topic_id in create_topics(self._query, new).items():
+            for real, topic_id in create_topics(self._query, new, broker_of(self.address).node_id).items():
                 name = real.removeprefix(self._prefix)
                 self._topic_ids[name] = topic_id
                 self._names[topic_id] = name
@@ -415,7 +430,7 @@ class WireWorld(Commands):
         self._delete([name for name in has if name not in wanted])
         self._wait_until_known(wanted)
         self.topics.present = {
-            name: TopicSpec(self._topic_ids[name], self._topic(name), count) for name, count in wanted.items()
+            name: Topic(self._topic_ids[name], self._topic(name), count) for name, count in wanted.items()
         }
 
     def do_topics_deleted(self, *topics: str) -> None:
@@ -434,4 +449,5 @@ class WireWorld(Commands):
         self._seen |= counts.keys()
         wanted = {(self._topic_ids[name], index) for name, count in counts.items() for index in range(count)}
         self._probes += 1
-        wait_until_known(self._query, f"{self._prefix}probe{self._probes}.", names, wanted)
+        named = broker_of(self.address).named
+        wait_until_known(self._query, f"{self._prefix}probe{self._probes}.", names, wanted, named)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from consumer_world import Consumer, TopicNames, text_of
-from peer_requests import request, subscription
-
+from kohort.conformance.play.consumer_client import Consumer, TopicNames, text_of
+from kohort.conformance.play.requests import request, subscription
 from kohort.wire.embedded import assignment_bytes, by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

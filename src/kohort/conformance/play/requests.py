@@ -7,20 +7,24 @@ Structs in a request are given as dicts, with the field names of `kohort.wire.sc
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from importlib import import_module
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
-from kohort.broker.apis import APIS
-from kohort.broker.messages import changed
+import msgspec
+
 from kohort.wire.codec import encode
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
 from kohort.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 
-REQUESTS = {api.name: api.request for api in APIS.values()}
+GROUP_RESOURCE = 32
+SET, DELETE = 0, 1
+_M = TypeVar("_M")
 TIMEOUT_MS = 20_000
 WAIT_S, POLL_S = 25.0, 0.03
 OFFSETS_PARTITIONS = 4
@@ -29,7 +33,41 @@ Call = Callable[[Any, int], Any]
 
 
 def request(api: str, **fields: Any) -> Any:
-    return _struct(REQUESTS[api], fields)
+    return _struct(request_class(api), fields)
+
+
+@cache
+def request_class(api: str) -> type:
+    """The class of an API's requests: `OffsetCommit` → OffsetCommitRequest."""
+    module = re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower()
+    kind: type = getattr(import_module(f"kohort.wire.schemas.{module}"), f"{api}Request")
+    return kind
+
+
+def response_of(request: type) -> type:
+    return _response_of(request.__module__, request.__name__.removesuffix("Request") + "Response")
+
+
+@cache
+def _response_of(module: str, name: str) -> type:
+    kind: type = getattr(import_module(module), name)
+    return kind
+
+
+def changed(message: _M, **values: Any) -> _M:
+    """The message with some fields replaced."""
+    copy: _M = msgspec.structs.replace(message, **values)  # type: ignore[type-var]
+    return copy
+
+
+def alter_request(group: str, changes: Mapping[str, str | None]) -> Any:
+    """Set configs of a group, or delete those without a value."""
+    configs = [
+        {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
+        for name, value in changes.items()
+    ]
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
+    return request("IncrementalAlterConfigs", resources=[resource], validate_only=False)
 
 
 def _struct(cls: type, fields: Mapping[str, Any]) -> Any:
@@ -63,9 +101,15 @@ def subscription(
     return version.to_bytes(2, "big") + encode(message, version)
 
 
-def create_topics(call: Call, counts: Mapping[str, int]) -> dict[str, bytes]:
-    """Returns the ids by name."""
-    rows = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in counts.items()]
+def create_topics(call: Call, counts: Mapping[str, int], node_id: int | None = None) -> dict[str, bytes]:
+    """Returns the ids by name. `node_id`: the broker that gets all partitions, in a cluster of several."""
+    rows: list[dict[str, Any]] = []
+    for name, partitions in counts.items():
+        if node_id is None:
+            rows.append({"name": name, "num_partitions": partitions, "replication_factor": 1})
+        else:
+            places = [{"partition_index": index, "broker_ids": (node_id,)} for index in range(partitions)]
+            rows.append({"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": places})
     answer = call(request("CreateTopics", topics=rows, timeout_ms=TIMEOUT_MS), 7)
     assert not any(row.error_code for row in answer.topics), answer
     return {row.name: row.topic_id for row in answer.topics}
@@ -91,7 +135,9 @@ def wait_for(condition: Callable[[], object], what: str, limit_s: float = WAIT_S
         time.sleep(POLL_S)
 
 
-def wait_until_known(call: Call, prefix: str, names: tuple[str, ...], wanted: set[tuple[bytes, int]]) -> None:
+def wait_until_known(
+    call: Call, prefix: str, names: tuple[str, ...], wanted: set[tuple[bytes, int]], named: Callable[[str], str] = str
+) -> None:
     """Until the coordinators of all partitions of the offsets topic know that these names have these partitions: the
     only member of a new group is given all of them."""
     tries = count()
@@ -99,7 +145,7 @@ def wait_until_known(call: Call, prefix: str, names: tuple[str, ...], wanted: se
     def is_known() -> bool:
         # Names that differ in their last digit alone are of one partition after the other.
         group = f"{prefix}{next(tries)}."
-        return all(_given(call, f"{group}{last}", names) == wanted for last in range(OFFSETS_PARTITIONS))
+        return all(_given(call, named(f"{group}{last}"), names) == wanted for last in range(OFFSETS_PARTITIONS))
 
     wait_for(is_known, f"the partitions of {names} are not known")
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from socket_client import Address, Wire
-
+from kohort.conformance.play.broker import Address
+from kohort.conformance.play.raw_socket import Wire
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 
 EVERY_S = 0.02

@@ -9,12 +9,11 @@ tagged                                         a request with tagged fields that
 
 from __future__ import annotations
 
-import socket
 import struct
 from io import BufferedReader
 
-from peer_requests import request
-
+from kohort.conformance.play.broker import Address, broker_of
+from kohort.conformance.play.requests import request
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import decode, encode
 from kohort.wire.framing import read_response_header
@@ -23,7 +22,6 @@ from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataResponse
 
-Address = tuple[str, int]
 Options = dict[str, str]
 TIMEOUT_S = 10.0
 PRODUCE, LIST_GROUPS, HEARTBEAT, METADATA, API_VERSIONS = 0, 16, 12, 3, 18
@@ -45,16 +43,21 @@ def frame(api: int, version: int, correlation: int, body: bytes, tags: bytes | N
 
 class WireCommands:
     def __init__(self, address: Address, sequence: str) -> None:
-        self._address = address
+        self._broker = broker_of(address)
         self._sequence = sequence
 
     def _real(self, name: str) -> str:
-        """The name of a topic or a group on the server."""
+        """The name of a group or a transactional id on the server."""
+        return self._broker.named(f"{self._sequence}.{name}") if name not in ("", "''") else ""
+
+    def _place(self, name: str) -> str:
+        """The name of a topic on the server."""
         return f"{self._sequence}.{name}" if name not in ("", "''") else ""
 
     def _exchanged(self, *frames: bytes, answers: int = 1) -> list[bytes | None]:
         """Send the frames in one packet; return this many answers. None: the server closed the connection instead."""
-        with socket.create_connection(self._address, TIMEOUT_S) as connection, connection.makefile("rb") as received:
+        with self._broker.open("wire") as connection, connection.makefile("rb") as received:
+            connection.settimeout(TIMEOUT_S)
             connection.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
             return [_frame_of(received) for _ in range(answers)]
 
@@ -95,7 +98,7 @@ class WireCommands:
 
     def do_acks_0(self, words: list[str], options: Options) -> list[str]:
         batch = encode_batch([NewRecord(timestamp=0, key=None, value=b"x")])
-        topic = {"name": self._real(words[0]), "partition_data": [{"index": 0, "records": batch}]}
+        topic = {"name": self._place(words[0]), "partition_data": [{"index": 0, "records": batch}]}
         produce = encode(request("Produce", acks=0, timeout_ms=1000, topic_data=[topic]), 7)
         metadata = encode(MetadataRequest(topics=()), 1)
         [answer] = self._exchanged(frame(PRODUCE, 7, 1, produce, None), frame(METADATA, 1, 2, metadata, None))

@@ -15,26 +15,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from peer_print import counted, printed
-from peer_requests import (
+from kohort.client.wire.blocking_connection import Connection
+from kohort.conformance.play.broker import Address, NotServed
+from kohort.conformance.play.frames import Options
+from kohort.conformance.play.printing import counted, printed
+from kohort.conformance.play.requests import (
+    GROUP_RESOURCE,
     POLL_S,
     WAIT_S,
+    alter_request,
+    changed,
     create_topics,
     delete_topics,
     grow_topics,
     request,
+    response_of,
     subscription,
     wait_for,
     wait_until_known,
 )
-from peer_transactions import TransactionCommands
-from peer_wire import Address, Options
-
-from kohort.broker.messages import changed
-from kohort.client.wire.blocking_connection import Connection
-from kohort.simulator.actors.operator import GROUP as GROUP_RESOURCE
-from kohort.simulator.actors.operator import alter_request
-from kohort.simulator.checks.onlooker import response_of
+from kohort.conformance.play.transactions import TransactionCommands
 from kohort.wire.embedded import assignment_bytes, assignment_in, by_topic
 from kohort.wire.schemas.join_group import JoinGroupResponse
 
@@ -66,6 +66,8 @@ class Stage(TransactionCommands):
         self._leads: dict[str, int] = {}
         self._partition_counts: dict[str, int] = {}
         self._probes = 0
+        self._is_named = False
+        """True if the command names the version of its request."""
         self._controller = self._connect("control")
 
     def close(self) -> None:
@@ -79,13 +81,16 @@ class Stage(TransactionCommands):
         verb, *words = command.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         names = [word for word in words if "=" not in word]
+        self._is_named = "v" in options
         try:
             return getattr(self, f"do_{verb.replace('-', '_')}")(names, options) or []
+        except NotServed:
+            raise
         except Exception as error:
             raise AssertionError(f"{self._sequence}: {command!r} failed: {error!r}") from error
 
     def _connect(self, client_id: str) -> Connection:
-        return Connection(*self._address, client_id=client_id, version_caps={})
+        return self._broker.connect(client_id)
 
     def _actor(self, name: str) -> Actor:
         if name not in self._actors:
@@ -94,6 +99,7 @@ class Stage(TransactionCommands):
         return self._actors[name]
 
     def _ask(self, connection: Connection, message: Any, version: int) -> Any:
+        version = self._broker.version(type(message), version, self._is_named)
         return connection.request(message, response_of(type(message)), version=version)
 
     def _control(self, message: Any, version: int) -> Any:
@@ -118,7 +124,7 @@ class Stage(TransactionCommands):
 
     def do_topic(self, words: list[str], options: Options) -> None:
         """`topic t=3 u=1`."""
-        for name, topic_id in create_topics(self._control, self._counts(options)).items():
+        for name, topic_id in create_topics(self._control, self._counts(options), self._broker.node_id).items():
             alias = name.removeprefix(f"{self._sequence}.")
             self._ids[alias] = topic_id
             self._names |= {topic_id: alias, name: alias}
@@ -129,19 +135,19 @@ class Stage(TransactionCommands):
         self._wait_until_known(options)
 
     def do_drop(self, words: list[str], options: Options) -> None:
-        delete_topics(self._control, map(self._real, words))
+        delete_topics(self._control, map(self._place, words))
         self._wait_until_known(dict.fromkeys(words, "0"))
 
     def _counts(self, options: Options) -> dict[str, int]:
-        return {self._real(name): int(count) for name, count in options.items()}
+        return {self._place(name): int(count) for name, count in options.items()}
 
     def _wait_until_known(self, counts: Options) -> None:
         """Wait until the coordinators have the present topics."""
         self._partition_counts |= {name: int(count) for name, count in counts.items()}
         wanted = {(self._ids[name], index) for name, count in self._partition_counts.items() for index in range(count)}
         self._probes += 1
-        names = tuple(map(self._real, self._partition_counts))
-        wait_until_known(self._control, self._real(f"probe{self._probes}."), names, wanted)
+        names = tuple(map(self._place, self._partition_counts))
+        wait_until_known(self._control, f"{self._sequence}.probe{self._probes}.", names, wanted, self._broker.named)
 
     # -- the consumer protocol
 
@@ -219,7 +225,7 @@ class Stage(TransactionCommands):
     def _topic_names(self, given: str | None) -> tuple[str, ...] | None:
         if given in (None, "null"):
             return None
-        return tuple(self._real(name) for name in given.split(",")) if given not in ("", "none") else ()
+        return tuple(self._place(name) for name in given.split(",")) if given not in ("", "none") else ()
 
     def _pattern(self, given: str | None) -> str | None:
         return given.replace("^", f"{self._sequence}\\.") if given not in (None, "null") else None
@@ -321,8 +327,8 @@ class Stage(TransactionCommands):
         return self._show(self._receive_join(self._actor(words[0])))
 
     def _send_join(self, actor: Actor, options: Options) -> None:
-        owned = ((self._real(name), of) for name, of in by_topic(actor.told))
-        metadata = subscription([self._real("t")], owned)
+        owned = ((self._place(name), of) for name, of in by_topic(actor.told))
+        metadata = subscription([self._place("t")], owned)
         protocols = options.get("protocols", "range").split(",")
         join = request(
             "JoinGroup",
@@ -334,7 +340,8 @@ class Stage(TransactionCommands):
             protocol_type=options.get("type", "consumer"),
             protocols=[{"name": name, "metadata": metadata} for name in protocols],
         )
-        actor.connection.send(join, version=int(options.get("v", 9)))
+        version = self._broker.version(type(join), int(options.get("v", 9)), "v" in options)
+        actor.connection.send(join, version=version)
 
     def _receive_join(self, actor: Actor) -> Any:
         answer = actor.connection.receive(JoinGroupResponse)
@@ -352,7 +359,9 @@ class Stage(TransactionCommands):
 
     def _sync(self, actor: Actor, options: Options) -> Any:
         def given(words: str) -> bytes:
-            return assignment_bytes((self._real(name), of) for name, of in by_topic(self._partitions(words.split(","))))
+            return assignment_bytes(
+                (self._place(name), of) for name, of in by_topic(self._partitions(words.split(",")))
+            )
 
         assignments = [
             {"member_id": self._actors[name].member_id, "assignment": given(words)}
@@ -413,7 +422,7 @@ class Stage(TransactionCommands):
     def _topics(self, words: Iterable[str]) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
         """For each topic its name and id, and its partitions."""
         for topic, of in by_topic(self._partitions(words)):
-            yield {"name": self._real(topic), "topic_id": self._ids.get(topic, b"\x07" * 16)}, of
+            yield {"name": self._place(topic), "topic_id": self._ids.get(topic, b"\x07" * 16)}, of
 
     def do_fetch(self, words: list[str], options: Options) -> list[str]:
         """`fetch [t:0 …] [v= id= epoch= group=]`, of all topics without any named."""
@@ -430,7 +439,7 @@ class Stage(TransactionCommands):
 
     def do_delete_offsets(self, words: list[str], options: Options) -> list[str]:
         topics = [
-            {"name": self._real(topic), "partitions": [{"partition_index": index} for index in of]}
+            {"name": self._place(topic), "partitions": [{"partition_index": index} for index in of]}
             for topic, of in by_topic(self._partitions(words))
         ]
         group = self._real(options.get("group", "g"))

@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kohort.simulator.checks.onlooker import response_of
+from kohort.conformance.play.broker import CONNECT_S, Address, broker_of
+from kohort.conformance.play.requests import response_of
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of
 
-Address = tuple[str, int]
-CONNECT_S = 20.0
 CHUNK = 1 << 16
 
 
@@ -31,7 +30,8 @@ class Answer(NamedTuple):
 
 class Wire:
     def __init__(self, address: Address, client_id: str | None) -> None:
-        self._socket = socket.create_connection(address, CONNECT_S)
+        self._socket = broker_of(address).open(client_id)
+        self._socket.settimeout(CONNECT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._client_id = client_id
         self._asked: deque[tuple[int, int, type]] = deque()

@@ -1,6 +1,6 @@
 """Commands of sequences about transactions. `x` is a producer whose transactional id has that name.
 
-coordinator x type=1                            FindCoordinator (peer_stage)
+coordinator x type=1                            FindCoordinator (stage.py)
 init x [tv=1] [again=yes] [pid= epoch= timeout= id= v= once=yes]
 copy x z                                        z: a copy of the producer x with a connection of its own
 add x t:0 t:1 [v=3 once=yes]                    AddPartitionsToTxn as clients send it
@@ -30,13 +30,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from peer_requests import WAIT_S, request, wait_for
-from peer_wire import Options, WireCommands
-
-from kohort.broker.messages import changed
 from kohort.client.wire.blocking_connection import Connection
+from kohort.conformance.play.frames import Options, WireCommands
+from kohort.conformance.play.requests import WAIT_S, changed, request, wait_for
 from kohort.wire.batches import NewRecord, decode_records, encode_batch, split_batches
 from kohort.wire.embedded import by_topic
 from kohort.wire.errors import ErrorCode
@@ -76,6 +74,18 @@ class Producer:
 
 class TransactionCommands(WireCommands):
     """`Stage` has the methods that are not here."""
+
+    if TYPE_CHECKING:
+        _names: dict[Any, str]
+        _actors: dict[str, Any]
+
+        def _connect(self, client_id: str) -> Connection: ...
+        def _ask(self, connection: Connection, message: Any, version: int) -> Any: ...
+        def _control(self, message: Any, version: int) -> Any: ...
+        def _show(self, message: Any, group: str = "g") -> list[str]: ...
+        def _epoch(self, text: str | None, actor: Any, group: str) -> int: ...
+        def _member_id(self, given: str | None, actor: Any) -> str: ...
+        def _partitions(self, words: Iterable[str]) -> Iterator[tuple[str, int]]: ...
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -192,7 +202,10 @@ class TransactionCommands(WireCommands):
 
     def _topic(self, name: str) -> str:
         """Internal topics have no name of the sequence."""
-        return name if name.startswith("__") else self._named(name)
+        if name.startswith("__"):
+            return name
+        self._names.setdefault(self._place(name), name)
+        return self._place(name)
 
     def _named(self, name: str) -> str:
         """The server's name, which answers print as the sequence's, whether it exists or not."""
@@ -259,7 +272,7 @@ class TransactionCommands(WireCommands):
             member_id=actor.member_id if actor is not None else options.get("member", ""),
             group_instance_id=options.get("instance"),
             topics=[
-                {"name": self._real(topic), "partitions": [{"partition_index": index} | content for index in of]}
+                {"name": self._place(topic), "partitions": [{"partition_index": index} | content for index in of]}
                 for topic, of in by_topic(self._partitions(words[1:]))
             ],
         )
@@ -364,7 +377,7 @@ class TransactionCommands(WireCommands):
         timestamp = TIMES[given] if given in TIMES else self._zero_ms + int(given)
         topics = [
             {
-                "name": self._real(name),
+                "name": self._place(name),
                 "partitions": [{"partition_index": index, "timestamp": timestamp} for index in of],
             }
             for name, of in by_topic(self._partitions(words))
@@ -387,7 +400,7 @@ class TransactionCommands(WireCommands):
 
     def do_trim(self, words: list[str], options: Options) -> list[str]:
         [(name, (index,))] = by_topic(self._partitions(words[:1]))
-        topic = {"name": self._real(name), "partitions": [{"partition_index": index, "offset": int(words[1])}]}
+        topic = {"name": self._place(name), "partitions": [{"partition_index": index, "offset": int(words[1])}]}
         return self._show(self._control(request("DeleteRecords", topics=[topic], timeout_ms=10_000), 2))
 
     # -- tools
