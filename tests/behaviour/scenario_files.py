@@ -18,13 +18,11 @@ from guide import hints_for
 from lanes import STRICT, USUAL, Lane
 from test_scenarios import SCENARIOS
 
-from kohort.conformance.files import LONG, SEQUENCES, Scenario, commands_of, parse, rows_of
-from kohort.conformance.play.profiles import profile_of
+from kohort.conformance.files import SEQUENCES, Scenario, commands_of, parse, rows_of
+from kohort.conformance.play.profiles import profile_for
 
 FOLDER = Path(__file__).parent
 NOT_RUN = FOLDER / "not_run.txt"
-ROWS_NOT_SHOWN = FOLDER / "rows_not_shown.txt"
-"""Rows of docs/conformance.md that are not compared, and why."""
 SERVERS = ("kafka", "kohort")
 VARIES = "varies"
 
@@ -82,9 +80,7 @@ def scenarios(lane: Lane = USUAL) -> list[Scenario]:
     for path in SCENARIOS:
         if path.stem not in skipped:
             commands = commands_of(path)
-            found.append(
-                Scenario(path.stem, commands, hints_for(commands, lane), profile_of(commands, LONG.get(path.stem)))
-            )
+            found.append(Scenario(path.stem, commands, hints_for(commands, lane), profile_for(path.stem, commands)))
     return found
 
 

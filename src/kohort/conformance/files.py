@@ -14,15 +14,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from kohort.conformance.play.hints import Hints
-from kohort.conformance.play.profiles import RETENTION_MINUTES, Profile
+from kohort.conformance.play.profiles import Profile
 
 FOLDER = Path(__file__).parent
 SCENARIOS = FOLDER / "scenarios"
 SEQUENCES = FOLDER / "sequences"
-
-DAYS_OF_KAFKA = 7 * 24 * 60
-LONG = {"commit_retention": DAYS_OF_KAFKA, "new_member_five_minutes": RETENTION_MINUTES}
-"""Files that wait for long without a setting for it, and the minutes for which they keep offsets."""
 
 
 @dataclass(frozen=True)
@@ -82,3 +78,10 @@ def rows_of(lines: Iterable[str]) -> list[str]:
 def commands_of(path: Path) -> tuple[str, ...]:
     _, blocks = parse(path.read_text(encoding="utf-8"))
     return tuple(command for commands, _ in blocks for command in commands if not command.startswith("#"))
+
+
+def headed(path: Path) -> tuple[str, ...]:
+    """The rows that a scenario's first lines name, or all comments of a sequence."""
+    text = path.read_text(encoding="utf-8")
+    lines = parse(text)[0] if path.parent == SCENARIOS else [line for line in text.splitlines() if line[:2] == "# "]
+    return tuple(dict.fromkeys(rows_of(lines)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import NamedTuple
 
 from kohort.client.security.security import Security
@@ -29,6 +30,7 @@ LOWEST = {
     "LeaveGroup": 3,
     "ListGroups": 4,
     "ListOffsets": 2,
+    "Metadata": 4,
     "OffsetCommit": 7,
     "OffsetFetch": 8,
     "Produce": 7,
@@ -85,3 +87,24 @@ Address = tuple[str, int] | Broker
 def broker_of(address: Address) -> Broker:
     """The broker at an address. A plain one is in no need of authentication, and serves everything."""
     return Broker(*address)
+
+
+def fields_apart(request: type, one: int, other: int) -> frozenset[str]:
+    """The fields of an API's answers that only one of the two versions has."""
+    return _fields(response_of(request), one) ^ _fields(response_of(request), other)
+
+
+def _fields(message: type, version: int) -> frozenset[str]:
+    found: set[str] = set()
+    for field in schema_of(message).fields:
+        if version in field.versions:
+            inner = field.type[0] if isinstance(field.type, list) else field.type
+            found |= {field.name} | (_fields(inner, version) if isinstance(inner, type) else set())
+    return frozenset(found)
+
+
+def response_of(request: type) -> type:
+    """The class of the answers to requests of a class."""
+    name = request.__name__.removesuffix("Request") + "Response"
+    kind: type = getattr(import_module(request.__module__), name)
+    return kind

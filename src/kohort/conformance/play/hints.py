@@ -6,7 +6,9 @@ shorten the waiting: the player also finds unexpected and missing answers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupResponse
@@ -41,3 +43,26 @@ def epoch_of(answer: JoinGroupResponse | ConsumerGroupHeartbeatResponse) -> int:
 def label(labels: dict[str, str], name: str, number: int, member_id: str) -> None:
     """The name of a member id: the client and the request whose answer had the id."""
     labels.setdefault(member_id, f"{name}#{number}")
+
+
+def as_json(hints: Hints) -> dict[str, Any]:
+    """What a run against one server needs of the hints."""
+    return {
+        "at_once": sorted(hints.at_once),
+        "answered": [sorted(numbers) for numbers in hints.answered],
+        "elapsed_ms": hints.elapsed_ms,
+        "fires_late": sorted(hints.fires_late),
+        "epochs": {str(number): epoch for number, epoch in hints.epochs.items()},
+        "labels": hints.labels,
+    }
+
+
+def from_json(found: Mapping[str, Any]) -> Hints:
+    return Hints(
+        at_once=set(found["at_once"]),
+        answered=[set(numbers) for numbers in found["answered"]],
+        elapsed_ms=list(found["elapsed_ms"]),
+        fires_late=set(found["fires_late"]),
+        epochs={int(number): epoch for number, epoch in found["epochs"].items()},
+        labels=dict(found["labels"]),
+    )

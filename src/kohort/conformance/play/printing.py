@@ -8,6 +8,7 @@ people, throttling and heartbeat intervals are left out.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -94,3 +95,10 @@ def _field(name: str, value: Any, names: Names, exact: bool) -> str:
     if isinstance(value, str | bytes):
         return f"{name}={names.get(value, value)!r}"
     return f"{name}={value}"
+
+
+def without(lines: Iterable[str], fields: Iterable[str]) -> list[str]:
+    """The lines without these fields, and without those that have nothing else."""
+    pattern = re.compile(rf"\b(?:{'|'.join(sorted(fields))})=(?:'[^']*'|\S*)")
+    found = [" ".join(pattern.sub("", line).split()) for line in lines]
+    return sorted(line.removesuffix(" ok") for line in found if line not in ("", "ok"))

@@ -89,6 +89,16 @@ BY_CONFIG = {
 }
 
 
+DAYS_OF_KAFKA = 7 * 24 * 60
+LONG = {"commit_retention": DAYS_OF_KAFKA, "new_member_five_minutes": RETENTION_MINUTES}
+"""Files that wait for long without a setting for it, and the minutes for which they keep offsets."""
+
+
+def profile_for(name: str, commands: Sequence[str]) -> Profile:
+    """The profile of the scenario of that name."""
+    return profile_of(commands, LONG.get(name))
+
+
 def profile_of(commands: Sequence[str], retention_minutes: int | None = None) -> Profile:
     """`retention_minutes`: how long offsets are kept, for a scenario that waits for this time without a setting of it.
     Raises KeyError if no servers have the settings."""

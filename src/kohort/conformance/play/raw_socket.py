@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kohort.conformance.play.broker import CONNECT_S, Address, broker_of
-from kohort.conformance.play.requests import response_of
+from kohort.conformance.play.broker import CONNECT_S, Address, broker_of, response_of
 from kohort.wire.codec import decode, encode_request
 from kohort.wire.framing import read_response_header
 from kohort.wire.schema import schema_of

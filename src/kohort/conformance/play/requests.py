@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kohort.conformance.play.broker import NotServed
 from kohort.wire.codec import encode
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import schema_of
@@ -32,6 +33,10 @@ Call = Callable[[Any, int], Any]
 """Sends a request in a version; returns the answer."""
 
 
+class Refused(AssertionError):
+    """The server does not do what is needed before anything can be played."""
+
+
 def request(api: str, **fields: Any) -> Any:
     return _struct(request_class(api), fields)
 
@@ -41,16 +46,6 @@ def request_class(api: str) -> type:
     """The class of an API's requests: `OffsetCommit` → OffsetCommitRequest."""
     module = re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower()
     kind: type = getattr(import_module(f"kohort.wire.schemas.{module}"), f"{api}Request")
-    return kind
-
-
-def response_of(request: type) -> type:
-    return _response_of(request.__module__, request.__name__.removesuffix("Request") + "Response")
-
-
-@cache
-def _response_of(module: str, name: str) -> type:
-    kind: type = getattr(import_module(module), name)
     return kind
 
 
@@ -111,7 +106,10 @@ def create_topics(call: Call, counts: Mapping[str, int], node_id: int | None = N
             places = [{"partition_index": index, "broker_ids": (node_id,)} for index in range(partitions)]
             rows.append({"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": places})
     answer = call(request("CreateTopics", topics=rows, timeout_ms=TIMEOUT_MS), 7)
-    assert not any(row.error_code for row in answer.topics), answer
+    for row in answer.topics:
+        if row.error_code:
+            error = ErrorCode(row.error_code).name
+            raise Refused(f"topic {row.name} cannot be created: {error}: {row.error_message or error}")
     return {row.name: row.topic_id for row in answer.topics}
 
 
@@ -147,7 +145,17 @@ def wait_until_known(
         group = f"{prefix}{next(tries)}."
         return all(_given(call, named(f"{group}{last}"), names) == wanted for last in range(OFFSETS_PARTITIONS))
 
-    wait_for(is_known, f"the partitions of {names} are not known")
+    try:
+        wait_for(is_known, f"the partitions of {names} are not known")
+    except NotServed:
+        wait_for(lambda: _present(call, names) == len(wanted), f"the partitions of {names} are not there")
+
+
+def _present(call: Call, names: tuple[str, ...]) -> int:
+    """How many partitions with a leader the topics have, for a server without groups of the consumer protocol."""
+    topics = [{"name": name} for name in names]
+    answer = call(request("Metadata", topics=topics, allow_auto_topic_creation=False), 7)
+    return sum(part.leader_id >= 0 for topic in answer.topics for part in topic.partitions if not topic.error_code)
 
 
 def _given(call: Call, group: str, names: tuple[str, ...]) -> set[tuple[bytes, int]] | None:
@@ -164,6 +172,8 @@ def _given(call: Call, group: str, names: tuple[str, ...]) -> set[tuple[bytes, i
     answer = call(probe, 1)
     if answer.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
         return None
+    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        raise NotServed("the broker has switched off groups of the consumer protocol")
     assert not answer.error_code, answer
     call(changed(probe, member_epoch=-1), 1)
     rows = answer.assignment.topic_partitions if answer.assignment is not None else ()

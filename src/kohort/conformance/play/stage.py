@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.client.wire.blocking_connection import Connection
-from kohort.conformance.play.broker import Address, NotServed
+from kohort.conformance.play.broker import Address, NotServed, fields_apart, response_of
 from kohort.conformance.play.frames import Options
 from kohort.conformance.play.printing import counted, printed
 from kohort.conformance.play.requests import (
@@ -29,7 +29,6 @@ from kohort.conformance.play.requests import (
     delete_topics,
     grow_topics,
     request,
-    response_of,
     subscription,
     wait_for,
     wait_until_known,
@@ -68,6 +67,9 @@ class Stage(TransactionCommands):
         self._probes = 0
         self._is_named = False
         """True if the command names the version of its request."""
+        self.lowered: set[str] = set()
+        """Fields that the versions in which this broker was asked do not have, or have instead."""
+        self._configured: dict[str, set[str]] = {}
         self._controller = self._connect("control")
 
     def close(self) -> None:
@@ -75,6 +77,12 @@ class Stage(TransactionCommands):
             actor.connection.close()
         self._close_producers()
         self._controller.close()
+
+    def forget(self) -> None:
+        """Delete the settings of groups, and end open transactions."""
+        for group, names in self._configured.items():
+            self._control(alter_request(self._real(group), dict.fromkeys(names)), 1)
+        self._abort_all()
 
     def run(self, command: str) -> list[str]:
         """The answer to a command, in lines; none for a command that only prepares something."""
@@ -99,8 +107,14 @@ class Stage(TransactionCommands):
         return self._actors[name]
 
     def _ask(self, connection: Connection, message: Any, version: int) -> Any:
-        version = self._broker.version(type(message), version, self._is_named)
+        version = self._version(type(message), version)
         return connection.request(message, response_of(type(message)), version=version)
+
+    def _version(self, request: type, wanted: int) -> int:
+        used = self._broker.version(request, wanted, self._is_named)
+        if used != wanted:
+            self.lowered |= fields_apart(request, used, wanted)
+        return used
 
     def _control(self, message: Any, version: int) -> Any:
         """A request that no member sends."""
@@ -340,8 +354,7 @@ class Stage(TransactionCommands):
             protocol_type=options.get("type", "consumer"),
             protocols=[{"name": name, "metadata": metadata} for name in protocols],
         )
-        version = self._broker.version(type(join), int(options.get("v", 9)), "v" in options)
-        actor.connection.send(join, version=version)
+        actor.connection.send(join, version=self._version(type(join), int(options.get("v", 9))))
 
     def _receive_join(self, actor: Actor) -> Any:
         answer = actor.connection.receive(JoinGroupResponse)
@@ -487,6 +500,7 @@ class Stage(TransactionCommands):
         changes = {name: value or None for name, value in options.items() if name != "validate"}
         alter = changed(alter_request(self._real(group), changes), validate_only="validate" in options)
         answer = self._control(alter, 1)
+        self._configured.setdefault(group, set()).update(changes)
         if not answer.responses[0].error_code and "validate" not in options:
             wait_for(lambda: self._shows(group, options), "the config cannot be read")
         return self._show(answer)

@@ -98,6 +98,11 @@ class TransactionCommands(WireCommands):
         for producer in self._producers.values():
             producer.connection.close()
 
+    def _abort_all(self) -> None:
+        """A new producer of an id ends its transaction."""
+        for name in {one.transactional_id for one in self._producers.values() if one.transactional_id}:
+            self._control(request("InitProducerId", transactional_id=name, transaction_timeout_ms=1_000), 4)
+
     # -- producers
 
     def do_init(self, words: list[str], options: Options) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.conformance.play.broker import Address, broker_of
+from kohort.conformance.play.broker import Address, broker_of, fields_apart
 from kohort.conformance.play.commands import Commands, Name, duration
 from kohort.conformance.play.consumer_client import Topic, text_of
 from kohort.conformance.play.hints import Hints, epoch_of, label
@@ -115,6 +115,8 @@ class WireWorld(Commands):
         self._probes = 0
         self._is_named = False
         """True if the command names the version of its request."""
+        self.lowered: set[str] = set()
+        """Fields that the versions in which this server was asked do not have, or have instead."""
         self._seen: set[str] = set()
         """Names of topics that exist or existed."""
         self._configured: dict[str, dict[str, str]] = {}
@@ -137,10 +139,15 @@ class WireWorld(Commands):
             for command in commands:
                 transcript.append(self.step(command))
         finally:
-            self._close()
+            self.close()
         return transcript
 
-    def _close(self) -> None:
+    def forget_settings(self) -> None:
+        """Delete the settings that commands have given to groups."""
+        for group, names in self._configured.items():
+            self._query(alter_request(self._real(group), dict.fromkeys(names)), 1)
+
+    def close(self) -> None:
         for wires in self._wires.values():
             for wire in wires:
                 wire.close()
@@ -169,7 +176,7 @@ class WireWorld(Commands):
     # -- asking
 
     def _ask(self, who: Name, version: int, body: Any, hold_ms: int = 0, software: str = "") -> None:
-        version = broker_of(self.address).version(type(body), version, self._is_named)
+        version = self._version(type(body), version)
         self._number += 1
         number = self._number
         self._groups_of[number] = getattr(body, "group_id", self._group)
@@ -188,8 +195,14 @@ class WireWorld(Commands):
 
     def _query(self, request: Any, version: int) -> Any:
         """A request that is always answered at once, and that no member sends."""
-        version = broker_of(self.address).version(type(request), version, self._is_named)
+        version = self._version(type(request), version)
         return self._wire("operator").call(request, version)
+
+    def _version(self, request: type, wanted: int) -> int:
+        used = broker_of(self.address).version(request, wanted, self._is_named)
+        if used != wanted:
+            self.lowered |= fields_apart(request, used, wanted)
+        return used
 
     def _wire(self, name: str) -> Wire:
         """A connection of that client without a waiting request."""
@@ -350,7 +363,7 @@ class WireWorld(Commands):
     def do_restart(self, **settings: str) -> None:
         """Parked requests are lost. The scenario continues when all groups are loaded again."""
         assert self._restart is not None
-        self._close()
+        self.close()
         for who, _, _ in self._open.values():
             who.parked = None
         self._open.clear()
