@@ -12,9 +12,10 @@ them. A server that cannot be started here keeps its table.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,18 @@ import java_libraries  # noqa: E402
 from bench import _kafka as apache  # noqa: E402
 from bench import _peers  # noqa: E402
 from bench._process import serving  # noqa: E402
-from peer_servers import OF_KAFKA, SETTINGS  # noqa: E402
+from peer_servers import OF_KAFKA  # noqa: E402
 
 import kohort  # noqa: E402
 from kohort.client.errors import KafkaError  # noqa: E402
 from kohort.client.security.security import Security  # noqa: E402
-from kohort.conformance import table  # noqa: E402
-from kohort.conformance.play.profiles import FACTOR, PAIRS, PATIENT, PROMPT, SINGLE, UNHURRIED, USUAL  # noqa: E402
+from kohort.conformance import report, table  # noqa: E402
+from kohort.conformance.play.profiles import FACTOR, PAIRS, PROMPT, USUAL  # noqa: E402
 from kohort.conformance.run import NOT_SHOWN, Kit, Play  # noqa: E402
 from kohort.conformance.target import Target  # noqa: E402
 
 TABLES = TESTS.parent / "docs" / "conformance-tables"
+PAGE = TABLES.with_suffix(".md")
 KAFKA = ("3.9.1", "4.0.1", "4.1.1", "4.2.0", "4.3.1")
 SERVERS = ("kohort", "strict", *(f"kafka-{version}" for version in KAFKA), "kfake", "mock")
 TITLES = {"kohort": "kohort", "strict": "kohort, strict", "kfake": "kfake", "mock": "librdkafka's mock"}
@@ -49,10 +51,9 @@ POM = Path(__file__).parent / "kafka" / "pom.xml"
 
 def passes(name: str) -> list[Mapping[str, str]]:
     """The sets of settings."""
-    profiles = (USUAL, PROMPT, PAIRS, SINGLE, PATIENT, UNHURRIED)
     if name in ("kfake", "mock"):
-        return [{}]
-    return [SETTINGS, *(profile.slower(FACTOR).settings for profile in profiles)]
+        return [{}]  # they have none
+    return [profile.slower(FACTOR).settings for profile in (USUAL, PROMPT, PAIRS)]
 
 
 def main(names: Sequence[str]) -> int:
@@ -66,7 +67,18 @@ def main(names: Sequence[str]) -> int:
         text = json.dumps(found, indent=1, ensure_ascii=False)
         (TABLES / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         print(f"{name}: {found['counts']}", flush=True)
+    write_page()
     return 0
+
+
+def write_page() -> None:
+    PAGE.write_text(report.matrix(tables()), encoding="utf-8")
+
+
+def tables() -> dict[str, dict[str, Any]]:
+    """Those that there are, by the server's name, in the order of SERVERS."""
+    files = {name: TABLES / f"{name}.json" for name in SERVERS}
+    return {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.exists()}
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -101,7 +113,7 @@ def _started(name: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]
     if name.startswith("kafka-"):
         version = name.removeprefix("kafka-")
         jars = java_libraries.kept(name, [POM], lambda into: _fetch(version, into), version)
-        wanted = {**OF_KAFKA, **ONE_NODE, **_known_to(version, settings)}
+        wanted = {**OF_KAFKA, **ONE_NODE, **settings}
         with apache.kafka(f"{jars}/*", wanted, java_options=apache.BRIEF) as (_, address):
             yield f"Apache Kafka {version}", "{}:{}".format(*address)
     elif name in ("kohort", "strict"):
@@ -110,18 +122,11 @@ def _started(name: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]
             yield f"{TITLES[name]} {kohort.__version__}", "{}:{}".format(*address)
     else:
         title = f"{TITLES[name]} {_peers.versions({name}).get(name, '')}".strip()
-        with nullcontext(), _peers.started(name, {}) as server:
+        with _peers.started(name, {}) as server:
             yield title, server.bootstrap
 
 
-def _known_to(version: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Kafka ignores settings that it does not know."""
-    return dict(settings)
-
-
 def _fetch(version: str, into: Path) -> None:
-    import subprocess
-
     command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka={version}", "dependency:copy-dependencies"]
     subprocess.run([*command, f"-DoutputDirectory={into}"], check=True, timeout=500)
 

@@ -9,21 +9,21 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-HEARTBEAT = 12
+JOIN_GROUP = 11
 
 Change = Callable[[int, int, bytes], bytes | None]
 """Takes the API's key and version and the answer with its header; returns what is sent, or None to close."""
 
 
-def no_unknown_members(api: int, version: int, answer: bytes) -> bytes:
-    """Heartbeat 4 of an unknown member: no error instead of 25."""
-    if (api, version) == (HEARTBEAT, 4) and answer[9:11] == (25).to_bytes(2, "big"):
-        return answer[:9] + b"\0\0" + answer[11:]
+def another_error(api: int, version: int, answer: bytes) -> bytes:
+    """JoinGroup 9 with a session timeout out of bounds: 42 instead of 26."""
+    if (api, version) == (JOIN_GROUP, 9) and answer[9:11] == (26).to_bytes(2, "big"):
+        return answer[:9] + (42).to_bytes(2, "big") + answer[11:]
     return answer
 
 
-def no_answer_to_heartbeats(api: int, version: int, answer: bytes) -> bytes | None:
-    return None if api == HEARTBEAT else answer
+def no_answer_to_joins(api: int, version: int, answer: bytes) -> bytes | None:
+    return None if api == JOIN_GROUP else answer
 
 
 class LyingFront:

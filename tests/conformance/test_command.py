@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lying_front import Change, LyingFront, no_answer_to_heartbeats, no_unknown_members
+from lying_front import Change, LyingFront, another_error, no_answer_to_joins
 from run_command import Ran
 from typer.testing import CliRunner
 
@@ -19,19 +19,13 @@ from kohort.client.cluster import Cluster
 from kohort.conformance.target import PREFIX
 from kohort.testing import KohortServer
 
-QUICK_TIMES = {
-    "compatibility": "kafka",
-    "group_initial_rebalance_delay_ms": 1_000,
-    "group_min_session_timeout_ms": 2_000,
-    "group_max_session_timeout_ms": 600_000,
-}
-"""A third of Kafka's times, with which scenarios are played three times as fast."""
-ROWS = "H1-H8,L1,L2,L6,W1-W9,TX17"
+ROWS = "J1,J2,J6,O12,W1-W9,TX17"
+"""No clock decides what the files of these rows are answered with."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[KohortServer]:
-    with KohortServer(**QUICK_TIMES) as running:
+    with KohortServer(compatibility="kafka") as running:
         yield running
 
 
@@ -58,36 +52,36 @@ def test_a_strict_server_keeps_the_rows(server: KohortServer, tmp_path: Path) ->
     ran = conformance("-b", server.bootstrap_servers, "--quick", "--rows", ROWS, "-o", "json", "--page", str(page))
     states = {name: row["state"] for name, row in found(ran).items()}
     assert set(states.values()) == {"kept"}, ran
-    assert {"H1", "H8", "L6", "W9", "TX17"} <= states.keys()
-    assert {"J1", "TX16"} & states.keys() == set()
+    assert {"J1", "J6", "O12", "W9", "TX17"} == states.keys() - {f"W{n}" for n in range(1, 9)} - {"J2"}
+    assert {"J3", "TX16"} & states.keys() == set()
     with Cluster(server.bootstrap_servers) as cluster:
         assert left(cluster) == []
     text = page.read_text(encoding="utf-8")
-    assert '<tr id="H1">' in text
+    assert '<tr id="J1">' in text
     assert re.findall(r"(?:src|href)=", text) == [], "the page needs something else"
 
 
 def test_all_brokers_of_a_cluster_are_one(tmp_path: Path) -> None:
     """The groups and transactions are at one broker, whatever their names."""
-    with KohortServer(**QUICK_TIMES, brokers=3) as server:
-        ran = conformance("-b", server.bootstrap_servers, "--quick", "--rows", "H1,L6,TX17", "-o", "json")
+    with KohortServer(compatibility="kafka", brokers=3) as server:
+        ran = conformance("-b", server.bootstrap_servers, "--quick", "--rows", "J2,W4,TX17", "-o", "json")
         assert {row["state"] for row in found(ran).values()} == {"kept"}, ran
         with Cluster(server.bootstrap_servers) as cluster:
             assert left(cluster) == []
 
 
 def test_with_tls_and_sasl(tmp_path: Path) -> None:
-    with KohortServer(**QUICK_TIMES, security="SASL_SSL", users={"alice": "a-password-of-hers"}) as server:
+    with KohortServer(compatibility="kafka", security="SASL_SSL", users={"alice": "a-password-of-hers"}) as server:
         file = tmp_path / "client.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in server.client_config().items()))
         where = ("-b", server.bootstrap_servers, "--command-config", str(file))
-        ran = conformance(*where, "--quick", "--rows", "H1,W4,W5,TX17", "-o", "json")
+        ran = conformance(*where, "--quick", "--rows", "J2,W4,W5,TX17", "-o", "json")
         assert {row["state"] for row in found(ran).values()} == {"kept"}, ran
 
 
 def lied_to(change: Change, *arguments: str, code: int) -> Ran:
     front = LyingFront(change)
-    with KohortServer(**QUICK_TIMES, advertised_listeners=front.address) as server, _before(front, server):
+    with KohortServer(compatibility="kafka", advertised_listeners=front.address) as server, _before(front, server):
         return conformance("-b", front.address, "--quick", *arguments, code=code)
 
 
@@ -96,25 +90,28 @@ def _before(front: LyingFront, server: KohortServer) -> LyingFront:
 
 
 def test_a_wrong_answer_is_different_and_says_which(tmp_path: Path) -> None:
-    ran = lied_to(no_unknown_members, "--rows", "H1,H2,W4", "-o", "json", code=1)
+    ran = lied_to(another_error, "--rows", "J2,W4", "-o", "json", code=1)
     rows = found(ran)
-    assert (rows["H1"]["state"], rows["W4"]["state"]) == ("different", "kept")
-    [difference] = [each for each in rows["H1"]["differences"] if each["file"] == "heartbeat"]
-    assert difference["asked"].startswith("heartbeat ")
-    assert difference["came"][0].endswith("Heartbeat ok")
-    assert difference["expected"][0].endswith("Heartbeat error=25 UNKNOWN_MEMBER_ID")
-    assert "consumers" in rows["H1"]["clients"]
+    assert (rows["J2"]["state"], rows["W4"]["state"]) == ("different", "kept")
+    [difference] = rows["J2"]["differences"]
+    assert difference["file"] == "join_refused"
+    assert difference["asked"].startswith("join ")
+    assert "error=42 INVALID_REQUEST" in difference["came"][0]
+    assert difference["expected"][0] == difference["came"][0].replace(
+        "42 INVALID_REQUEST", "26 INVALID_SESSION_TIMEOUT"
+    )
+    assert "consumers" in rows["J2"]["clients"]
     # The same table makes the next run a success: these differences are known.
     table = tmp_path / "known.json"
     table.write_text(ran.out)
-    text = lied_to(no_unknown_members, "--rows", "H1,H2,W4", "--known", str(table), code=0).out
-    assert "H1 is different: no group: 25" in text
+    text = lied_to(another_error, "--rows", "J2,W4", "--known", str(table), code=0).out
+    assert "J2 is different: session timeout outside of the broker's bounds: 26" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
 def test_no_answer_is_different_too() -> None:
-    rows = found(lied_to(no_answer_to_heartbeats, "--rows", "H1", "-o", "json", code=1))
-    [difference, *_] = rows["H1"]["differences"]
+    rows = found(lied_to(no_answer_to_joins, "--rows", "J2", "-o", "json", code=1))
+    [difference] = rows["J2"]["differences"]
     assert "the connection is closed" in difference["came"][0]
 
 
@@ -125,7 +122,7 @@ def test_no_answer_is_different_too() -> None:
         (["--rows", "J99"], 2, "did you mean J"),
         (["--known", "nowhere.json"], 2, "cannot read nowhere.json"),
         (["--parallel", "0"], 2, "--parallel"),
-        (["-b", "127.0.0.1"], 2, "--bootstrap-server"),
+        (["-b", "127.0.0.1:x"], 2, "--bootstrap-server"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], code: int, says: str) -> None:
@@ -143,7 +140,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = "{}:{}".format(*closed.getsockname())
-    assert address in conformance("-b", address, "--rows", "H1", code=3).err
+    assert address in conformance("-b", address, "--rows", "J1", code=3).err
 
 
 def test_rows_that_nothing_shows(server: KohortServer) -> None:
