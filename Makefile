@@ -27,7 +27,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour test-gateway peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-conformance test-gateway peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -117,6 +117,10 @@ test-peers: $(VENV)/.dev ## the same tests, against Apache Kafka and against koh
 
 peers-behaviour: $(VENV)/.dev ## every scenario and random sequences (SEQUENCES=2000 TRANSACTIONS= SEED= QUICK=yes RECORD=yes), Apache Kafka beside kohort
 	$(BIN)/python tests/behaviour --sequences $(SEQUENCES) $(if $(TRANSACTIONS),--transactions $(TRANSACTIONS)) $(if $(STRICT),--strict) $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--quick) $(if $(RECORD),--record)
+
+# ANSWERS: scenarios whose answers of Apache Kafka 4.3 are recorded again, `all` for every one; then no table is recorded.
+peers-conformance: $(VENV)/.dev ## the tables of `kohort conformance`: kohort, Apache Kafka 3.9 to 4.3, kfake, librdkafka's mock (SERVERS="…"; ANSWERS="NAME…": Kafka's answers to scenarios)
+	$(if $(ANSWERS),$(BIN)/python tests/behaviour/record_answers.py $(filter-out all,$(ANSWERS)),$(BIN)/python tests/behaviour/record_tables.py $(SERVERS))
 
 # What is left out starts servers of its own, or needs the racks or the number of brokers that it asks for.
 THROUGH_A_GATEWAY = $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"

@@ -28,7 +28,8 @@ import scenario_files as files  # noqa: E402
 import scenario_run  # noqa: E402
 from bench import _kafka as apache  # noqa: E402
 from lanes import GATEWAY, STRICT, USUAL  # noqa: E402
-from profiles import EXPIRING, PROMPT  # noqa: E402
+
+from kohort.conformance.play.profiles import EXPIRING, PROMPT  # noqa: E402
 
 
 def main() -> int:

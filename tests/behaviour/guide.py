@@ -8,14 +8,14 @@ Hints only shorten the waiting: the run also finds unexpected and missing answer
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import departures
 from lanes import STRICT, USUAL, Lane
-from scenario_commands import Name
 from shard_world import ShardWorld
 
+from kohort.conformance.play.commands import Name
+from kohort.conformance.play.hints import Hints, epoch_of, label
 from kohort.coordinator.events import Event, Reply
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -23,28 +23,6 @@ from kohort.wire.schemas.join_group import JoinGroupResponse
 
 NEAR_MS = 500
 """A deadline that fires in the last milliseconds of a wait may be late on a real clock."""
-
-
-@dataclass(slots=True)
-class Hints:
-    at_once: set[int] = field(default_factory=set)
-    """Requests that are answered when they come."""
-    answered: list[set[int]] = field(default_factory=list)
-    """Requests that are answered by the end of a command."""
-    elapsed_ms: list[int] = field(default_factory=list)
-    fires_late: set[int] = field(default_factory=set)
-    """Commands at whose end, or just before, a deadline fires."""
-    epochs: dict[int, int] = field(default_factory=dict)
-    """The generation or member epoch that a request was answered with."""
-    departs_at: int = -1
-    """The command after which the two servers have different states, and the reason."""
-    departs_by: str = ""
-    local: dict[int, str] = field(default_factory=dict)
-    """Commands whose answers alone differ, and why."""
-    exact_epochs: bool = False
-    """Whether both servers count from the same first epoch."""
-    labels: dict[str, str] = field(default_factory=dict)
-    """The names, in the run over sockets, of member ids that servers make."""
 
 
 def hints_for(commands: Iterable[str], lane: Lane = USUAL) -> Hints:
@@ -128,12 +106,3 @@ class Guide(ShardWorld):
 
     def _print(self, text: str) -> None:
         """No test reads this output."""
-
-
-def epoch_of(answer: JoinGroupResponse | ConsumerGroupHeartbeatResponse) -> int:
-    return answer.generation_id if isinstance(answer, JoinGroupResponse) else answer.member_epoch
-
-
-def label(labels: dict[str, str], name: str, number: int, member_id: str) -> None:
-    """The name of a member id: the client and the request whose answer had the id."""
-    labels.setdefault(member_id, f"{name}#{number}")

@@ -22,10 +22,11 @@ from departures import LOCAL, after, between, errors
 from fuzz_shrink import fewer
 from guide import Guide, Hints
 from lanes import Lane, documented
-from pulse import pulse_of
 from scenario_files import SERVERS
 from servers import Pair, both
-from wire_world import Patience, WireWorld
+
+from kohort.conformance.play.pulse import pulse_of
+from kohort.conformance.play.world import Patience, WireWorld
 
 SETTINGS = {"group.consumer.max.session.timeout.ms": "600000"}
 AT_A_TIME = 12

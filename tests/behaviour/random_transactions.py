@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from bench import _kafka as apache
 from fuzz_shrink import fewer
 from lanes import STRICT, Lane
-from peer_stage import Stage
 from scenario_files import SERVERS
 from servers import Pair, both
+
+from kohort.conformance.play.stage import Stage
 
 OPENING = ("topic t=2 u=1", "init x", "init y tv=1")
 """The first commands of each sequence. They always stay."""

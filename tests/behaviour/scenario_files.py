@@ -14,52 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from guide import Hints, hints_for
+from guide import hints_for
 from lanes import STRICT, USUAL, Lane
-from profiles import RETENTION_MINUTES, Profile, profile_of
-from test_scenarios import SCENARIOS, parse, rows_of
+from test_scenarios import SCENARIOS
+
+from kohort.conformance.files import SEQUENCES, Scenario, commands_of, parse, rows_of
+from kohort.conformance.play.profiles import profile_for
 
 FOLDER = Path(__file__).parent
 NOT_RUN = FOLDER / "not_run.txt"
-ROWS_NOT_SHOWN = FOLDER / "rows_not_shown.txt"
-"""Rows of docs/conformance.md that are not compared, and why."""
-SEQUENCES = FOLDER.parent / "peers" / "sequences"
 SERVERS = ("kafka", "kohort")
 VARIES = "varies"
 
-DAYS_OF_KAFKA = 7 * 24 * 60
-LONG = {"commit_retention": DAYS_OF_KAFKA, "new_member_five_minutes": RETENTION_MINUTES}
-"""Files that wait for long without a setting for it, and the minutes for which they keep offsets."""
-
 Transcripts = Mapping[str, Sequence[Sequence[str]]]
 """For each server, the lines after each command."""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    name: str
-    commands: tuple[str, ...]
-    hints: Hints
-    profile: Profile
-
-    @property
-    def own_topics(self) -> dict[str, str] | None:
-        """Topics that exist before the first command and belong to this run alone, because commands delete them. None
-        if commands create all topics, or share some with other runs."""
-        return {"t": "4", "u": "4"} if any(command.startswith("topics-deleted") for command in self.commands) else None
-
-    @property
-    def makes_topics(self) -> bool:
-        return self.own_topics is not None or any(command.startswith("topics ") for command in self.commands)
-
-    @property
-    def is_alone(self) -> bool:
-        """True if it restarts the server, or uses the group without a name, of which a server has one."""
-        return any(command.startswith("restart") or " ''" in command for command in self.commands)
-
-    @property
-    def changes_settings(self) -> bool:
-        return any(command.startswith("restart ") for command in self.commands)
 
 
 @dataclass(frozen=True)
@@ -106,20 +74,13 @@ class Known:
 NOTHING = Known((), ())
 
 
-def commands_of(path: Path) -> tuple[str, ...]:
-    _, blocks = parse(path.read_text(encoding="utf-8"))
-    return tuple(command for commands, _ in blocks for command in commands if not command.startswith("#"))
-
-
 def scenarios(lane: Lane = USUAL) -> list[Scenario]:
     found = []
     skipped = reasons(NOT_RUN)
     for path in SCENARIOS:
         if path.stem not in skipped:
             commands = commands_of(path)
-            found.append(
-                Scenario(path.stem, commands, hints_for(commands, lane), profile_of(commands, LONG.get(path.stem)))
-            )
+            found.append(Scenario(path.stem, commands, hints_for(commands, lane), profile_for(path.stem, commands)))
     return found
 
 

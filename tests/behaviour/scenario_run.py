@@ -19,11 +19,12 @@ from itertools import count
 from typing import NamedTuple
 
 from lanes import Lane
-from profiles import FACTOR, SLOWEST
-from pulse import pulse_of
 from scenario_files import NOTHING, SERVERS, Difference, Known, Scenario, differences
 from servers import Pair, both
-from wire_world import Patience, WireWorld
+
+from kohort.conformance.play.profiles import FACTOR, SLOWEST
+from kohort.conformance.play.pulse import pulse_of
+from kohort.conformance.play.world import Patience, WireWorld
 
 SHARED_TOPICS = dict.fromkeys(("t", "u", "v", "other"), 10)
 CALM = Patience(parked=0.15, late=0.25, sweep=2.0, measured=True)

@@ -13,11 +13,12 @@ from bench import _kafka as apache
 from bench._process import program, serving, wait_until_it_answers
 from lanes import USUAL as USUAL_LANE
 from lanes import Lane
-from peer_requests import OFFSETS_PARTITIONS, create_topics, wait_until_known
 from peer_servers import OF_KAFKA, wait_for_the_coordinator
-from socket_client import Address, Wire
 
-from kohort.coordinator.assignors.spec import TopicSpec
+from kohort.conformance.play.broker import Address
+from kohort.conformance.play.consumer_client import Topic
+from kohort.conformance.play.raw_socket import Wire
+from kohort.conformance.play.requests import OFFSETS_PARTITIONS, create_topics, wait_until_known
 
 USUAL = {
     "group.initial.rebalance.delay.ms": "0",
@@ -38,7 +39,7 @@ class Pair:
     lane: Lane
     starts: Mapping[str, Start]
     addresses: dict[str, Address]
-    shared: Mapping[str, Mapping[str, TopicSpec]]
+    shared: Mapping[str, Mapping[str, Topic]]
     alone: Mapping[str, Lock] = field(default_factory=lambda: {"kafka": Lock(), "kohort": Lock()})
     """For each server, a lock for restarts and for the group without a name."""
 
@@ -118,10 +119,10 @@ def starting_gateway(settings: Mapping[str, str], lane: Lane = USUAL_LANE) -> It
         yield start
 
 
-def created(address: Address, topics: Mapping[str, int]) -> dict[str, TopicSpec]:
+def created(address: Address, topics: Mapping[str, int]) -> dict[str, Topic]:
     wire = Wire(address, "operator")
     ids = create_topics(wire.call, topics)
-    made = {name: TopicSpec(topic_id, name, topics[name]) for name, topic_id in ids.items()}
+    made = {name: Topic(topic_id, name, topics[name]) for name, topic_id in ids.items()}
     wanted = {(spec.topic_id, index) for spec in made.values() for index in range(spec.partitions)}
     wait_until_known(wire.call, "probe.", tuple(made), wanted)
     wire.close()

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import departures
-import peer_transcript
 import pytest
 import random_requests as requests
 import random_run
@@ -21,10 +20,12 @@ import scenario_run
 from guide import Guide
 from lanes import DOCUMENT, STRICT, Lane, documented
 from lanes import USUAL as LANE
-from profiles import RESTARTED, USUAL
 from servers import USUAL as SETTINGS
 from servers import Pair, started, starting_kohort
 from test_scenarios import SCENARIOS
+
+from kohort.conformance.play import transcript as peer_transcript
+from kohort.conformance.play.profiles import RESTARTED, USUAL
 
 FOLDER = Path(__file__).parent
 RULES = "".join((FOLDER / name).read_text(encoding="utf-8") for name in ("departures.py", "random_transactions.py"))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from consumer_world import TopicNames
-from peer_requests import request, subscription
-
+from kohort.conformance.play.consumer_client import TopicNames
+from kohort.conformance.play.requests import request, subscription
 from kohort.coordinator.events import RequestId
 from kohort.wire.embedded import assignment_bytes, assignment_in, by_topic, subscription_of
 from kohort.wire.errors import ErrorCode

@@ -36,12 +36,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from consumer_world import describe_answer, describe_consumer_group, describe_consumer_record, describe_description
+from consumer_world import (
+    catalog_of,
+    describe_answer,
+    describe_consumer_group,
+    describe_consumer_record,
+    describe_description,
+)
 from history_world import ReplayedLog
-from scenario_commands import LONG, Commands, Name, duration, text_of
 
 from kohort.broker.messages import changed
 from kohort.config import Config, preset
+from kohort.conformance.play.commands import LONG, Commands, Name, duration, text_of
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.assignors.uniform import UniformAssignor
@@ -181,7 +187,7 @@ class ShardWorld(Commands):
             self._advance_to(self.shard.next_deadline())
 
     def do_topics(self, **partitions: str) -> None:
-        self.catalog = self.topics.put({name: int(count) for name, count in partitions.items()})
+        self.catalog = catalog_of(self.topics, {name: int(count) for name, count in partitions.items()})
         self._step(TopicsChanged(self.catalog))
 
     def do_describe_consumer(self, group: str, v: str = "") -> None:

@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 from classic_client import ClassicClient
-from consumer_world import TopicNames, partitions_of
+from consumer_world import catalog_of
 from history_world import CLIENTS, GROUPS, PRODUCERS, HistoryWorld, act, histories, play, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.config import Config
+from kohort.conformance.play.consumer_client import TopicNames, partitions_of
 from kohort.coordinator.assignors.check import assigned
 from kohort.coordinator.assignors.registry import BUILT_IN
 from kohort.coordinator.consumer.assignment_records import by_topic
@@ -181,7 +182,7 @@ class World(HistoryWorld):
     def __init__(self) -> None:
         self.names = TopicNames()
         self.counts = {"t": 3}
-        self.catalog: Topics = self.names.put(self.counts)
+        self.catalog: Topics = catalog_of(self.names, self.counts)
         self.clients: dict[tuple[str, str], Any] = {
             (group, name): Consumer(group, name) for group in GROUPS for name in CLIENTS
         }
@@ -361,7 +362,7 @@ class World(HistoryWorld):
                 self.step(TopicsDeleted((name,)))
         else:
             self.counts[name] = max(partitions, self.counts.get(name, 0))
-        self.catalog = self.names.put(self.counts)
+        self.catalog = catalog_of(self.names, self.counts)
         self.step(TopicsChanged(self.catalog))
 
     def classic_join(self, group: str) -> None:

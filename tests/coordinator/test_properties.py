@@ -11,9 +11,9 @@ from typing import Any
 from history_world import CLIENTS, GROUPS, PRODUCERS, HistoryWorld, act, histories, play, some
 from hypothesis import given
 from hypothesis import strategies as st
-from peer_requests import request
 
 from kohort.config import Config
+from kohort.conformance.play.requests import request
 from kohort.coordinator.classic.group import Phase
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.events import Record, Reply, TopicsDeleted

@@ -6,37 +6,21 @@ checks that there are such rows. Then come blocks: commands, `----`, and the pri
 
 from __future__ import annotations
 
-import re
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from shard_world import ShardWorld
 
-SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+from kohort.conformance.files import SCENARIOS as ON_THE_WIRE
+from kohort.conformance.files import parse, rows_of
+
+OWN = Path(__file__).parent / "scenarios"
+"""Scenarios that no client can show; the others are in `kohort.conformance`."""
+SCENARIOS = sorted([*OWN.glob("*.txt"), *ON_THE_WIRE.glob("*.txt")], key=lambda path: path.name)
 
 
-def parse(text: str) -> tuple[list[str], list[tuple[list[str], list[str]]]]:
-    """The comment lines at the top, and for each block the commands (comments among them) and the expected output."""
-    lines = text.splitlines()
-    header = list(takewhile(lambda line: line.startswith("#"), lines))
-    blocks = []
-    commands: list[str] = []
-    rest = iter(lines[len(header) :])
-    for line in rest:
-        if line == "----":
-            expected = []
-            for printed in rest:
-                if not printed:
-                    break
-                expected.append(printed)
-            blocks.append((commands, expected))
-            commands = []
-        elif line:
-            commands.append(line)
-    if commands:
-        blocks.append((commands, []))
-    return header, blocks
+def path_of(name: str) -> Path:
+    return next(path for path in SCENARIOS if path.name == name)
 
 
 def play(world: ShardWorld, commands: list[str]) -> list[str]:
@@ -46,10 +30,6 @@ def play(world: ShardWorld, commands: list[str]) -> list[str]:
             world.run(command)
     printed, world.printed = world.printed + world.describe(), []
     return printed
-
-
-def rows_of(header: list[str]) -> list[str]:
-    return [row for line in header if ":" in line for row in re.findall(r"\b[A-Z]{1,2}\d+\b", line.split(":")[0])]
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=[path.stem for path in SCENARIOS])

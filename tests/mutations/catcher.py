@@ -138,9 +138,11 @@ def violation_of(seed: int) -> object | None:
 
 def seen_by_scenario(name: str) -> str | None:
     from shard_world import ShardWorld
-    from test_scenarios import parse, play
+    from test_scenarios import path_of, play
 
-    _, blocks = parse((ROOT / "tests" / "coordinator" / "scenarios" / name).read_text(encoding="utf-8"))
+    from kohort.conformance.files import parse
+
+    _, blocks = parse(path_of(name).read_text(encoding="utf-8"))
     world = ShardWorld()
     for commands, expected in blocks:
         try:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
 from bench import _kafka as apache
-from peer_requests import wait_for
-from peer_wire import Address
 
 from kohort.client.wire.blocking_connection import Connection
 from kohort.config import parse_value
+from kohort.conformance.play.broker import Address
+from kohort.conformance.play.requests import wait_for
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -61,7 +61,7 @@ def kafka(class_path: str, settings: Mapping[str, str]) -> Iterator[Address]:
 
 def wait_for_the_coordinator(address: Address) -> None:
     """The first FindCoordinator creates `__consumer_offsets`, one for a transaction `__transaction_state`."""
-    with closing(Connection(*address)) as connection:
+    with closing(Connection(address[0], address[1])) as connection:
         of_transactions = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=("x",))
 
         def is_ready() -> bool:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import peer_servers
-import peer_transcript as transcript
 import pytest
 from lanes import STRICT
-from peer_stage import Address
 
-PATHS = sorted((Path(__file__).parent / "sequences").glob("*.txt"))
+from kohort.conformance.files import SEQUENCES
+from kohort.conformance.play import transcript
+from kohort.conformance.play.broker import Address
+
+PATHS = sorted(SEQUENCES.glob("*.txt"))
 STEPS = {path: transcript.parse(path.read_text(encoding="utf-8")) for path in PATHS}
 SETTINGS = sorted({tuple(transcript.settings_of(steps).items()) for steps in STEPS.values()})
 EACH = pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings[0][1] if settings else "usual")

@@ -17,13 +17,16 @@ from typing import NamedTuple
 
 import pytest
 from kio.schema.index import api_key_map
-from test_scenarios import SCENARIOS, parse, rows_of
+from test_scenarios import SCENARIOS
 
 from kohort.broker.apis import APIS
+from kohort.conformance import files
+from kohort.conformance import rows as rows_of_the_kit
+from kohort.conformance.files import parse, rows_of
 
 TESTS = Path(__file__).parents[1]
 DOCUMENT = TESTS.parent / "docs" / "conformance.md"
-SEQUENCES = sorted((TESTS / "peers" / "sequences").glob("*.txt"))
+SEQUENCES = sorted(files.SEQUENCES.glob("*.txt"))
 
 COUNTS = {
     "W": 9,
@@ -170,6 +173,22 @@ def test_the_document_names_the_proofs(request: pytest.FixtureRequest) -> None:
         DOCUMENT.write_text(current, encoding="utf-8")
     else:
         assert text == current, "pytest --rewrite tests/structure/test_conformance.py"
+
+
+def test_the_package_has_the_rows_of_the_document(request: pytest.FixtureRequest) -> None:
+    found = rows(DOCUMENT.read_text(encoding="utf-8"))
+    current = "".join(f"{row.name}\t{row.says.replace('`', '')}\n" for row in found)
+    if request.config.getoption("--rewrite"):
+        rows_of_the_kit.ROWS.write_text(current, encoding="utf-8")
+    else:
+        text = rows_of_the_kit.ROWS.read_text(encoding="utf-8")
+        assert text == current, "pytest --rewrite tests/structure/test_conformance.py"
+
+
+def test_who_suffers_is_said_of_every_row() -> None:
+    said = rows_of_the_kit.pairs(rows_of_the_kit.CLIENTS.read_text(encoding="utf-8"))
+    assert said.keys() <= set(ROWS) | COUNTS.keys()
+    assert COUNTS.keys() <= said.keys()
 
 
 @pytest.mark.parametrize(

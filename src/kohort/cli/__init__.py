@@ -9,6 +9,7 @@ cluster         brokers; how many topics and groups
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use
+conformance     a broker's behaviour, compared with Apache Kafka's
 health          whether a server or a cluster serves its clients
 stable_offsets  what holds back readers of committed records
 produce         lines to records

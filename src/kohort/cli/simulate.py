@@ -90,5 +90,5 @@ def _explain(seed: int, duration_ms: int | None, no_shrink: bool) -> None:
     lines = [line for line in shown.story if not group or group in line or " server:" in line]
     typer.echo("\n".join(["…" * (len(lines) > LAST_LINES), *lines[-LAST_LINES:]]))
     if shown.scenario:
-        typer.echo("\nwhat reached the group, as a beginning of a file of tests/coordinator/scenarios:\n")
+        typer.echo("\nwhat reached the group, as a beginning of a scenario:\n")
         typer.echo("\n".join(shown.scenario))

@@ -1,4 +1,4 @@
-"""A run as a scenario file: the requests that reached one group, as commands of tests/coordinator/scenarios.
+"""A run as a scenario file: the requests that reached one group, as commands of scenarios.
 
 A scenario has one shard and no network, disk or other groups. So the file is the start of a search, not a proof:
 members get other ids there, lost answers arrive, and bugs of the turn or the network do not show. Run it with

@@ -89,6 +89,14 @@ class Connection:
     def closed(self) -> bool:
         return self._socket is None
 
+    def detach(self) -> socket.socket:
+        """The open, authenticated socket, for a caller that writes frames itself. The connection is closed without it.
+        Raises ConnectionFailed if it is closed."""
+        opened, self._socket = self._socket, None
+        if opened is None:
+            raise ConnectionFailed(self.address, "the connection is closed")
+        return opened
+
     def close(self) -> None:
         """Close the connection. Requests in flight are given up."""
         opened, self._socket = self._socket, None
