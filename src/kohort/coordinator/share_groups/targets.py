@@ -85,7 +85,7 @@ class ShareTargets:
         key = (ASSIGN, group.group_id, "")
         if group.epoch == group.assignment_epoch:
             return
-        due = group.assigned_ms + self.settings(group).share_assignment_interval_ms
+        due = self._due(group, now)
         if now < due and len(group.members) > 1:
             self.running.deadlines.set(key, due)
             return
@@ -100,8 +100,13 @@ class ShareTargets:
         settings = self.settings(group)
         if group.epoch == group.assignment_epoch and not group.initializing:
             return settings.share_heartbeat_interval_ms
-        due = group.assigned_ms + settings.share_assignment_interval_ms
-        return min(settings.share_heartbeat_interval_ms, max(due - now, SOON_MS))
+        return min(settings.share_heartbeat_interval_ms, max(self._due(group, now) - now, SOON_MS))
+
+    def _due(self, group: ShareGroup, now: Millis) -> Millis:
+        """When the next target may be made."""
+        if group.assigned_ms > now:
+            return now  # the clock has been set back since the last one
+        return group.assigned_ms + self.settings(group).share_assignment_interval_ms
 
     def _targets(self, group: ShareGroup) -> dict[str, Partitions]:
         ids: dict[tuple[str, ...], frozenset[bytes]] = {}
