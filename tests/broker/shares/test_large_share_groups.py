@@ -7,8 +7,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from share_driver import Member, share_wire
-from wire_driver import Connection, Wire, delete_topics
+from share_driver import ACCEPT, Member, share_wire
+from wire_driver import GROUP, SET, Connection, Wire, delete_topics
 
 from kohort.broker.turn import Arrived, Closed
 from kohort.coordinator.share_groups.states import AT_ONCE
@@ -92,6 +92,23 @@ def test_a_crash_while_a_large_topic_is_initialized(turns: int) -> None:
     answer = member.beat("t", epoch=0)
     [given] = answer.assignment.topic_partitions
     assert len(given.partitions) == states(again) == MANY
+
+
+def test_what_has_a_state_keeps_it_when_an_initialization_begins_again() -> None:
+    wire, client, member = large(8 * AT_ONCE)
+    client.alter_configs("g", GROUP, ("share.auto.offset.reset", SET, "earliest"))
+    client.produce("t", "0")
+    reader = Member(wire, "early", member.topic_id)
+    turn(wire, member.connection.frame(member.request_to_join("t"), 1))
+    turn(wire)
+    for reader.epoch, acks in ((0, ()), (1, [(0, 0, ACCEPT)])):
+        turn(wire, reader.connection.frame(reader.request(acks), 2))
+        while not reader.connection.responses:
+            turn(wire)
+        assert reader.connection.take().error_code == 0
+    assert wire.shard().shares.groups["g"].initializing, "it is under way"
+    again = wire.restarted(group_share_enable=True)
+    assert starts(again.connect())[0] == 1
 
 
 @pytest.mark.conformance("SH29")

@@ -17,12 +17,12 @@ from kohort.simulator.world.network import Link
 from kohort.simulator.world.world import START_MS
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kohort.wire.schemas.share_acknowledge import AcknowledgementBatch as AckedBatch
 from kohort.wire.schemas.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from kohort.wire.schemas.share_acknowledge import AcknowledgementBatch as AckedBatch
 from kohort.wire.schemas.share_fetch import (
     AcknowledgementBatch,
     FetchPartition,

@@ -6,7 +6,7 @@
 | only the holder ends or renews a lock | each acknowledgement |
 | after an answer without error to an accept, a reject or a gap, the record is not delivered again | each ShareFetch |
 | the count of deliveries rises with each, while the server lives, and never beyond the limit | each ShareFetch |
-| a record is finished because a member has asked for it, or because its deliveries have reached the limit | each commit |
+| a record is finished because a member has asked for it, or at the limit of deliveries | each commit |
 | the start never goes back, and what is open is at most the window and one batch | each commit |
 | live state is the fold of the log, and a replay of the disk gives the same | each commit; each replay |
 | members that go on read everything: nothing stays locked, lost or waiting | at the end |
@@ -51,6 +51,7 @@ LARGEST_BATCH = 30
 class Hold:
     member: str
     connection: ConnectionId
+    since: Millis
     until: Millis
     """Not before this, unless it `may_end`."""
     may_end: bool = False
@@ -147,10 +148,10 @@ class ShareChecks:
         for offset in range(first, last + 1):
             kind = types[0] if len(types) == 1 else types[offset - first]
             hold = holds.get(offset)
-            if hold is not None and hold.member != member and not hold.may_end and asked.asked_at < hold.until:
-                # It was not there when the request was handled, if that was before.
-                if hold.until - self._lock_ms <= asked.asked_at and now - asked.asked_at < self._lock_ms:
-                    raise Violation.of(key.group, "only the holder ends a lock", f"{offset}: {member}, not {hold.member}")
+            others = hold is not None and hold.member != member and not hold.may_end
+            # It had the record already when the request arrived, and still has it.
+            if hold is not None and others and hold.since <= asked.asked_at and now < hold.until:
+                raise Violation.of(key.group, "only the holder ends a lock", f"{offset}: {member}, not {hold.member}")
             if kind in FINAL:
                 self._finished[key].add(offset)
             if hold is not None and hold.member == member:
@@ -173,7 +174,7 @@ class ShareChecks:
             text = f"{offset}: {count} after {before}, the limit is {self._limit}"
             raise Violation.of(key.group, "deliveries are counted, up to the limit", text)
         self._counts[key][offset] = count
-        self._holds[key][offset] = Hold(member, connection, now + self._lock_ms)
+        self._holds[key][offset] = Hold(member, connection, now, now + self._lock_ms)
 
     # -- the log
 
@@ -226,9 +227,7 @@ class ShareChecks:
             raise Violation.of(key.group, "live state is the fold of the log", f"{key}: {state}, but {fold}")
         if state is None or fold is None:
             return
-        live = {
-            offset: (count, kind) for first, last, kind, count in state.cells for offset in range(first, last + 1)
-        }
+        live = {offset: (count, kind) for first, last, kind, count in state.cells for offset in range(first, last + 1)}
         if state.start != fold.start or live != fold.offsets:
             text = f"{key}: {state.start} {live}, but {fold.start} {fold.offsets}"
             raise Violation.of(key.group, "live state is the fold of the log", text)
@@ -286,9 +285,7 @@ def _apply(folds: dict[ShareKey, Fold], key: ShareKey, value: Any) -> None:
         return
     for batch in value.state_batches:
         for offset in range(batch.first_offset, batch.last_offset + 1):
-            fold.offsets[offset] = max(
-                fold.offsets.get(offset, (-1, -1)), (batch.delivery_count, batch.delivery_state)
-            )
+            fold.offsets[offset] = max(fold.offsets.get(offset, (-1, -1)), (batch.delivery_count, batch.delivery_state))
     fold.start = max(fold.start, value.start_offset)
     for offset in [offset for offset in fold.offsets if offset < fold.start]:
         del fold.offsets[offset]
