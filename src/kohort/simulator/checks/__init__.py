@@ -13,5 +13,6 @@ target_checks       targets of members that change their subscription or return
 reader_checks       fetches of members
 transaction_ledger  offsets of open transactions, and replays of the log
 transaction_checks  transactions, by a fold of their own
+share_checks        share groups: holders, counts, and a fold of the state of share-partitions
 holders             leaderships and items: one holder at a time, growing tokens
 """
