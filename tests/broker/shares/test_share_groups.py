@@ -116,7 +116,7 @@ def test_what_raises_the_epoch_of_a_group() -> None:
 
 @pytest.mark.conformance("SH19")
 def test_a_target_is_made_at_most_once_in_an_interval() -> None:
-    wire, client, [a, b] = share_world(0, group_share_assignment_interval_ms=4_000)
+    wire, client, [_, b] = share_world(0, group_share_assignment_interval_ms=4_000)
     assert described(client).assignment_epoch < described(client).group_epoch
     assert 0 < b.beat().heartbeat_interval_ms < 5_000, "a target is due soon"
     wire.advance(3_900)
