@@ -17,6 +17,7 @@ from library_bugs import LIBRARY_BUGS
 from mixed_bugs import MIXED_BUGS
 from planting import Catchers, bug, is_simulator, record, recorded_seeds, seed_in
 from security_bugs import SECURITY_BUGS
+from share_bugs import SHARE_BUGS
 from transaction_bugs import TRANSACTION_BUGS
 
 REBALANCE = "coordinator/classic/rebalance.py"
@@ -418,7 +419,7 @@ BUGS = {
 }
 
 
-ALL = BUGS | CONSUMER_BUGS | MIXED_BUGS | LIBRARY_BUGS | SECURITY_BUGS | TRANSACTION_BUGS | ACL_BUGS
+ALL = BUGS | CONSUMER_BUGS | MIXED_BUGS | LIBRARY_BUGS | SECURITY_BUGS | TRANSACTION_BUGS | ACL_BUGS | SHARE_BUGS
 CATCHERS = tuple(dict.fromkeys(catcher for bug in ALL.values() for catcher in bug.caught_by))
 FOUND_BY_SEEDS = [what for what, bug in ALL.items() if any(map(is_simulator, bug.caught_by))]
 

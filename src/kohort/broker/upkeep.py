@@ -55,7 +55,7 @@ class Upkeep:
         waits = self._compaction is not None and self._compaction.waits  # for a read, as do the logs behind it
         if self._expiring or ((self._compaction is not None or self._logs) and not waits):
             return True
-        if state.shares.prunes:
+        if state.shares.prunes or state.shares.releases:
             return True
         return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
@@ -75,6 +75,7 @@ class Upkeep:
             state.groups.delete_offsets()
         if state.topics.spare:
             state.topics.delete_spare_logs()
+        state.shares.release()
         if now >= self._shares_due_ms or state.shares.prunes:
             self._shares_due_ms = now + SHARES_INTERVAL_MS
             state.shares.prune(now)

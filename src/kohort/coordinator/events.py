@@ -81,6 +81,12 @@ class GroupOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
     """The one that asked for it."""
 
 
+class ShareStatesDeleted(msgspec.Struct, frozen=True, gc=False):
+    """Delete a part of what the share-partitions of a group without members have, before the group is deleted."""
+
+    group_id: str
+
+
 class TopicOffsetsDeleted(msgspec.Struct, frozen=True, gc=False):
     """Delete a part of a group's offsets: those of deleted topics."""
 
@@ -172,6 +178,7 @@ Event = (
     | TopicsDeleted
     | GroupOffsetsDeleted
     | TopicOffsetsDeleted
+    | ShareStatesDeleted
     | TopicsChanged
     | GroupConfigsChanged
     | AssignmentMade

@@ -14,6 +14,7 @@ from kohort.coordinator.consumer.soft_state import RunningConsumers
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.sizes import group_bytes
 from kohort.coordinator.share_groups.group import ShareGroup
+from kohort.coordinator.share_groups.states import STATES
 from kohort.coordinator.soft_state import Running
 
 
@@ -36,6 +37,8 @@ def check(running: Running, consuming: RunningConsumers, hard: HardState, *, ser
         assert group_id not in running.groups, f"{group_id}: is a classic and a share group"
         assert group_id not in hard.consumers.groups, f"{group_id}: is a consumer and a share group"
         _check_share_group(shares)
+        if serving and (shares.initializing or shares.deleting):
+            assert (STATES, group_id, "") in running.deadlines, f"{group_id}: its states are forgotten"
         for member_id in shares.members if serving else ():
             assert ("share session", group_id, member_id) in running.deadlines, f"{group_id}: {member_id}: no session"
     sizes = {group_id: group_bytes(group_id, offsets) for group_id, offsets in hard.offsets.items()}

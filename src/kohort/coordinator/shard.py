@@ -42,6 +42,7 @@ from kohort.coordinator.events import (
     RequestAbandoned,
     Restored,
     ServerPaused,
+    ShareStatesDeleted,
     TopicOffsetsDeleted,
     TopicsChanged,
     TopicsDeleted,
@@ -57,8 +58,9 @@ from kohort.coordinator.records import OffsetRecords, Place
 from kohort.coordinator.restored import restored_entries, restored_records
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.share_groups import responses as share_responses
+from kohort.coordinator.share_groups.checks import of_other_protocol
 from kohort.coordinator.share_groups.lifecycle import ShareGroups
-from kohort.coordinator.share_groups.targets import INITIALIZE
+from kohort.coordinator.share_groups.states import STATES
 from kohort.coordinator.share_groups.targets import SESSION as SHARE_SESSION
 from kohort.coordinator.soft_state import DEADLINES_OF_MEMBERS, Key, Running
 from kohort.coordinator.state_machine import LogName
@@ -103,13 +105,6 @@ def shard_of_hash(value: int, shards: int) -> int:
     return value % shards
 
 
-OF_SHARE_GROUPS = (
-    ShareGroupHeartbeatRequest,
-    AlterShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequest,
-    DeleteGroupsRequest,
-)
-"""The requests that a share group takes."""
 DEADLINES = 50
 """How many deadlines are served in one step: some ten milliseconds. Thousands of members may expire in the same moment;
 the others are due at once."""
@@ -174,7 +169,7 @@ class Shard:
                         break
                     self.version += 1
                     self._part_of(key).deadline_reached(key, now)
-                    if key[0] in LONG_DEADLINES or key[0] == INITIALIZE:
+                    if key[0] in LONG_DEADLINES or key[0] == STATES:
                         break
             case RequestAbandoned():
                 if consumers.holds.holds(event.request_id):
@@ -200,6 +195,8 @@ class Shard:
                 consumers.assignment_made(event, now)
             case PatternsResolved() if not self.unavailable:
                 consumers.patterns_resolved(event, now)
+            case ShareStatesDeleted():
+                self.shares.shrink(event.group_id, now)
             case ServerPaused():
                 self._give_time(event, now)
             case TopicsDeleted():
@@ -284,7 +281,8 @@ class Shard:
             error = while_loading(event.body) if self.unavailable is LOADING else self.unavailable
             self.running.out.replies.append(Reply(event.request_id, refusal(event, error)))
             return
-        if self.hard.shares.groups and (error := self._is_share_group(event.body)):
+        shares = self.hard.shares.groups
+        if shares and getattr(event.body, "group_id", "") in shares and (error := of_other_protocol(event.body)):
             self.running.out.replies.append(Reply(event.request_id, refusal(event, error)))
             return
         mixed = self.consumers.mixed.group(event.body)
@@ -322,18 +320,9 @@ class Shard:
             case AlterShareGroupOffsetsRequest():
                 self.shares.alter_offsets(event, now)
             case DeleteShareGroupOffsetsRequest():
-                self.shares.delete_offsets(event)
+                self.shares.delete_offsets(event, now)
             case _:
                 raise TypeError(f"no group API takes {type(event.body).__name__}")
-
-    def _is_share_group(self, body: Any) -> ErrorCode:
-        """The error of a request of another protocol for a share group (SH26); NONE for every other request."""
-        if isinstance(body, OF_SHARE_GROUPS) or getattr(body, "group_id", "") not in self.hard.shares.groups:
-            return ErrorCode.NONE
-        if isinstance(body, JoinGroupRequest):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        is_member = isinstance(body, SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest)
-        return ErrorCode.UNKNOWN_MEMBER_ID if is_member else ErrorCode.GROUP_ID_NOT_FOUND
 
     def _give_time(self, event: ServerPaused, now: Millis) -> None:
         """The time in which the server answered nobody is not the members' silence (docs/decisions/0012)."""

@@ -24,6 +24,8 @@ TOPICS = {"flights": 4, "orders": 2}
 LEDGER = "ledger"
 TOPICS_OF_TRANSACTIONS = {LEDGER: 3}
 """The topic of transactional producers. Nobody deletes it."""
+JOBS, JOB_PARTITIONS = "jobs", 3
+"""The topic of share groups. Nobody deletes it."""
 NOBODYS = "nobodys"
 """A topic that no member is assigned: commits for it may come in any order."""
 
@@ -145,7 +147,7 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
         (*cast, *_operators(seed, cast)),
         int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
     )
-    plan = _with_slow_reads(_with_guest(_with_transactions(_with_hostile(_fenced(plan)))))
+    plan = _with_slow_reads(_with_shares(_with_guest(_with_transactions(_with_hostile(_fenced(plan))))))
     return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
 
 
@@ -223,6 +225,39 @@ def _with_transactions(plan: Plan) -> Plan:
         two_phases=random.choice((0, 0, 0.3, 1)),
         first_epoch=random.choice((0, 0, LAST_EPOCH - 3)),
     )
+
+
+def _with_shares(plan: Plan) -> Plan:
+    """Members of share groups, and producers of what these read."""
+    random = Random(f"{plan.seed}/shares")
+    if random.random() >= 0.1:
+        return plan
+    cast = []
+    for group in ("theta", "iota")[: random.choice((1, 1, 2))]:
+        for index in range(1 + _size(random, 6)):
+            options = {
+                "group": group,
+                "pace_ms": random.choice((50, 200, 600)),
+                "restarts": random.choice((0.002, 0.02)),
+                "patience_ms": random.choice((3_000, 8_000)),
+            }
+            cast.append(Cast("share", f"{group}{index}", options))
+    cast += [Cast("feeder", f"feeder{index}", {"pace_ms": random.choice((100, 400))}) for index in range(2)]
+    config = {
+        **plan.config,
+        "group_share_enable": True,
+        "group_share_min_session_timeout_ms": 6_000,
+        "group_share_session_timeout_ms": 6_000,
+        "group_share_min_record_lock_duration_ms": 1_000,
+        "group_share_record_lock_duration_ms": random.choice((2_000, 5_000)),
+        "group_share_delivery_count_limit": random.choice((2, 3, 5)),
+        "group_share_partition_max_record_locks": random.choice((100, 200)),
+        "group_share_assignment_interval_ms": random.choice((0, 1_000)),
+        "share_coordinator_state_topic_num_partitions": random.choice((1, 3)),
+        "share_coordinator_snapshot_update_records_per_snapshot": random.choice((5, 100)),
+    }
+    others = plan.cast if random.random() < 0.3 else ()
+    return replace(plan, config=config, cast=(*others, *cast))
 
 
 def _with_slow_reads(plan: Plan) -> Plan:

@@ -23,6 +23,7 @@ from kohort.simulator.actors.member import Member, Owners
 from kohort.simulator.actors.operator import Operator
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.actors.reader import Reader
+from kohort.simulator.actors.share_member import Feeder, ShareMember
 from kohort.simulator.actors.sharer import ITEMS, Sharer
 from kohort.simulator.actors.transactor import Transactor
 from kohort.simulator.actors.workload import Admin, Committer, Liar, Paced, Producer, Storm, quotas_request
@@ -33,6 +34,8 @@ from kohort.simulator.checks.onlooker import Onlooker
 from kohort.simulator.plan import (
     CONSUMER_GROUPS,
     GROUPS,
+    JOB_PARTITIONS,
+    JOBS,
     MIXED,
     NOBODYS,
     TOPICS,
@@ -62,6 +65,8 @@ PACED: dict[str, type[Paced]] = {
     "zombie": Reader,
     "transactor": Transactor,
     "auditor": Auditor,
+    "share": ShareMember,
+    "feeder": Feeder,
 }
 DISTURBING = ("liar", "impostor", "committer", "zombie")
 """Actors that commit for partitions that they do not own."""
@@ -206,7 +211,14 @@ class Simulation:
 
     def _topics(self) -> dict[str, int]:
         transactional = any(isinstance(other, Transactor) for other in self.others)
-        return {**TOPICS, "events": 1, NOBODYS: 1, **(TOPICS_OF_TRANSACTIONS if transactional else {})}
+        shared = any(isinstance(other, ShareMember) for other in self.others)
+        return {
+            **TOPICS,
+            "events": 1,
+            NOBODYS: 1,
+            **(TOPICS_OF_TRANSACTIONS if transactional else {}),
+            **({JOBS: JOB_PARTITIONS} if shared else {}),
+        }
 
     # -- faults with their own timers
 
@@ -262,7 +274,10 @@ class Simulation:
         self.world.healed = True
         self.process.heal()
         for other in self.others:
-            other.end()
+            if isinstance(other, ShareMember):
+                other.calm()
+            else:
+                other.end()
         for member in self._everybody():
             member.go_on()
             if self.plan.faults.duplicate:
@@ -311,7 +326,7 @@ class Simulation:
             of_consumers = group in CONSUMER_GROUPS or (group == MIXED and is_consumer)
             if why := (self._unsettled if of_consumers else self._unstable_classic)(broker, group):
                 return why
-        return self.checkers.transactions.unsettled()
+        return self.checkers.transactions.unsettled() or self.checkers.shares.undrained(broker)
 
     def _present(self, group: str) -> list[Member | Consumer | LibraryUser]:
         return [member for member in self.members if member.group == group and stays(member)]

@@ -43,14 +43,16 @@ class Member:
         self.epoch = 0
         self.member_epoch = 0
 
-    def beat(self, *topics: str, epoch: int | None = None) -> ShareGroupHeartbeatResponse:
-        request = ShareGroupHeartbeatRequest(
+    def request_to_join(self, *topics: str, epoch: int | None = None) -> ShareGroupHeartbeatRequest:
+        return ShareGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.name,
             member_epoch=self.member_epoch if epoch is None else epoch,
             subscribed_topic_names=topics or None,
         )
-        answer: ShareGroupHeartbeatResponse = self.connection.ask(request, 1)
+
+    def beat(self, *topics: str, epoch: int | None = None) -> ShareGroupHeartbeatResponse:
+        answer: ShareGroupHeartbeatResponse = self.connection.ask(self.request_to_join(*topics, epoch=epoch), 1)
         if not answer.error_code:
             self.member_epoch = answer.member_epoch
         return answer

@@ -89,6 +89,45 @@ def test_a_silent_member_is_removed() -> None:
     assert a.beat("t", epoch=0).error_code == 0
 
 
+@pytest.mark.conformance("SH11")
+def test_groups_that_cannot_be_described() -> None:
+    _, client, _ = share_world(0)
+    client.ask(commit_request(1, topic="t", group="offsets"), 7)
+    assert [described(client, name).error_code for name in ("g", "", "none", "offsets")] == [0, 24, 69, 69]
+
+
+@pytest.mark.conformance("SH18")
+def test_what_raises_the_epoch_of_a_group() -> None:
+    wire, client, [a, _] = share_world(0, group_share_assignment_interval_ms=0)
+
+    def risen(change: Any) -> int:
+        before = described(client).group_epoch
+        change()
+        return described(client).group_epoch - before
+
+    grow = CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="t", count=2),), timeout_ms=1)
+    assert risen(lambda: a.beat()) == 0
+    assert risen(lambda: a.beat("t")) == 0, "it has named the same topic"
+    assert risen(lambda: a.beat("t", "u")) == 1
+    assert risen(lambda: client.ask(grow, 3)) == 1
+    assert risen(lambda: a.beat(epoch=-1)) == 1
+    assert risen(lambda: wire.advance(46_000)) == 1, "the other member has expired"
+
+
+@pytest.mark.conformance("SH19")
+def test_a_target_is_made_at_most_once_in_an_interval() -> None:
+    wire, client, [_, b] = share_world(0, group_share_assignment_interval_ms=4_000)
+    assert described(client).assignment_epoch < described(client).group_epoch
+    assert 0 < b.beat().heartbeat_interval_ms < 5_000, "a target is due soon"
+    wire.advance(3_900)
+    assert described(client).assignment_epoch < described(client).group_epoch
+    wire.advance(100)
+    assert described(client).assignment_epoch == described(client).group_epoch
+    wire.now -= 3_600_000
+    b.beat("t", "u")
+    assert described(client).assignment_epoch == described(client).group_epoch, "the clock has been set back"
+
+
 @pytest.mark.conformance("SH3", "SH24")
 def test_a_group_has_room_for_so_many_members() -> None:
     _, _, [a, _] = share_world(0, "ab", group_share_max_size=2)

@@ -8,11 +8,12 @@ import pytest
 from acl_driver import Secured
 from quota_driver import FETCH, Limited
 from share_driver import ACCEPT, Member, ranges, row, share_wire, share_world
+from share_requests import share_requests
 from transaction_driver import Transactional
 from wire_driver import GROUP, SET
 
 from kohort.broker.authorization import Operation, Principal, Resource
-from kohort.broker.shares import shards
+from kohort.broker.shares import sessions, shards
 from kohort.broker.turn import MovePartition
 from kohort.coordinator.share_groups import targets
 from kohort.coordinator.share_groups.assignor import assigned
@@ -151,7 +152,7 @@ def test_the_pieces_of_a_large_topic_make_two_targets(monkeypatch: pytest.Monkey
 
     def counted(subscribed: Any, partitions: Any, former: Any) -> Any:
         found = assigned(subscribed, partitions, former)
-        made.append(sum(map(len, found.values())))
+        made.append(sum(len(one.partitions) for given in found.values() for one in given))
         return found
 
     monkeypatch.setattr(targets, "assigned", counted)
@@ -160,7 +161,7 @@ def test_the_pieces_of_a_large_topic_make_two_targets(monkeypatch: pytest.Monkey
     member = Member(wire, "a")
     answer = member.beat("t")
     assert answer.assignment is not None
-    assert made == [500, 2_100]
+    assert made == [0, 2_100]
     [given] = member.beat().assignment.topic_partitions
     assert len(given.partitions) == 2_100
     wire.broker.validate()
@@ -176,3 +177,63 @@ def test_long_names_in_requests_are_not_kept() -> None:
     assert shards._cached_shard_of.cache_info().currsize == kept
     long = ShareKey("y" * 300, a.topic_id, 5)
     assert shards._shard_of(long, 50) == shards._cached_shard_of(long, 50)
+
+
+def test_a_fetch_that_wants_many_bytes_does_not_stop_those_behind_it() -> None:
+    wire, client, [a, b, c] = share_world(0, "abc")
+    for member in (a, b):
+        member.send(max_wait_ms=20_000, min_bytes=2**31 - 1)
+    c.send(max_wait_ms=60_000)
+    client.produce("t", "0")
+    assert ranges(c.connection.take()) == [(0, 0, 1)]
+    c.send(max_wait_ms=60_000)
+    wire.advance(10_000)
+    assert not a.connection.responses
+    client.produce("t", "1")
+    assert ranges(c.connection.take()) == [(1, 1, 1)]
+    client.produce("t", "2")
+    wire.advance(10_000)
+    assert ranges(a.connection.take()) == [(2, 2, 1)], "the time is over"
+
+
+def test_a_connection_leaves_room_for_sessions_of_others() -> None:
+    wire, _, [a, _] = share_world(0, group_share_max_share_sessions=200)
+    opened = 0
+    for index in range(200):
+        member = Member(wire, f"m{index}", a.topic_id)
+        member.connection = a.connection
+        opened += member.fetch().error_code == 0
+    assert opened == 100
+    others = [Member(wire, f"other-{index}", a.topic_id).fetch().error_code for index in range(60)]
+    assert others == [0] * 60
+
+
+def test_a_session_leaves_room_for_partitions_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_PARTITIONS", 2_000)
+    _, _, [a, b] = share_world(0)
+    assert a.fetch(partitions=range(501)).error_code == 133
+    assert a.fetch(share_session_epoch=0, partitions=range(500)).error_code == 0
+    assert b.fetch(partitions=range(376)).error_code == 133
+    assert b.fetch(share_session_epoch=0, partitions=range(375)).error_code == 0
+    a.epoch = 1
+    assert a.fetch(partitions=range(500)).error_code == 0, "these are known"
+    a.connection.close()
+    b.epoch = 0
+    assert b.fetch(partitions=range(500)).error_code == 0
+    a.wire.broker.state.shares.sessions.check()
+
+
+def test_states_that_tools_add_have_a_limit() -> None:
+    wire, client, [a, _] = share_world(0, group_max_total_bytes=1_048_576)
+    kind = share_requests((), (), ())["InitializeShareGroupState"]
+    found = []
+    for index in range(200):
+        topics = share_requests((), (a.topic_id,), (0,))["InitializeShareGroupState"].topics
+        [result] = client.ask(type(kind)(group_id=f"{index}{'x' * 7_000}", topics=topics), 0).results
+        found.append(result.partitions[0].error_code)
+    assert set(found) == {0, 15}
+    assert 100 < found.index(15) < 150
+    assert a.fetch().error_code == 0
+    group = Member(wire, "m", a.topic_id, group="another")
+    assert len(group.beat("t").assignment.topic_partitions) == 1, "what groups need has a limit of its own"
+    wire.broker.validate()

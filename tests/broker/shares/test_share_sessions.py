@@ -7,6 +7,7 @@ from share_driver import ACCEPT, REJECT, RELEASE, RENEW, Member, ranges, row, sh
 from wire_driver import GROUP, SET, Wire
 
 from kohort.storage.memory import MemoryStorage
+from kohort.wire.batches import decode_records, split_batches
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.delete_records import (
     DeleteRecordsPartition,
@@ -287,6 +288,17 @@ def test_an_error_of_the_acknowledgement_does_not_hide_records() -> None:
     found = row(b.fetch([(0, 0, ACCEPT)]))
     assert (found.error_code, found.acknowledge_error_code) == (0, INVALID_STATE)
     assert [(one.first_offset, one.last_offset) for one in found.acquired_records] == [(3, 3)]
+
+
+@pytest.mark.conformance("SH33", "SH38")
+def test_whole_batches_are_sent_and_neighbours_are_one_range() -> None:
+    _, client, [a, b] = share_world(0)
+    client.produce("t", "0", "1", "2", "3")
+    found = a.fetch(max_records=3, share_acquire_mode=1)
+    assert ranges(found) == [(0, 2, 1)]
+    assert len([one for _, data in split_batches(row(found).records or b"") for one in decode_records(data)]) == 4
+    assert a.ack((0, 0, RELEASE)) == a.ack((1, 1, RELEASE)) == 0
+    assert b.take() == [(0, 1, 2), (3, 3, 1)]
 
 
 @pytest.mark.conformance("SH31")

@@ -17,7 +17,7 @@ from kohort.broker.request import ROW_BYTES, InShard, InSteps, RequestContext, i
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import join_error, undescribed
-from kohort.coordinator.events import GroupOffsetsDeleted, GroupRequested
+from kohort.coordinator.events import GroupOffsetsDeleted, GroupRequested, ShareStatesDeleted
 from kohort.coordinator.offsets.offsets import DELETED
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -136,6 +136,9 @@ def delete_groups(
             yield ROW_BYTES
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) == context.broker_id:
+            while state.shards[shard].shares.is_large(group_id):
+                state.ask(shard, ShareStatesDeleted(group_id))
+                yield 0
             committed = state.shards[shard].hard.offsets.get(group_id, {})
             count, held = len(committed), list(committed.items())[DELETED:]
             response = ask_shard(state, shard, DeleteGroupsRequest(groups_names=(group_id,)), context)

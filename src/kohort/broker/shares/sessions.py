@@ -10,6 +10,7 @@ Source: ShareSessionCache.java, SharePartitionManager.java; rows SH54 to SH58.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from kohort.broker.turn import ConnectionId
@@ -20,6 +21,10 @@ OPENS, CLOSES = 0, -1
 LAST_EPOCH = 2_147_483_647
 MOST_PARTITIONS = 400_000
 """Partitions of all sessions."""
+SMALL = 100
+"""Partitions that a session may have while there is any room."""
+SOME = 10
+"""Sessions that one connection may have while there is any room."""
 Place = tuple[bytes, int]
 """Topic id and partition."""
 
@@ -49,7 +54,7 @@ class Sessions:
         self._of_connection: dict[ConnectionId, dict[SessionKey, None]] = {}
         self._of_broker: dict[int, int] = {}
         self._partitions = 0
-        """Of all sessions."""
+        """Of all sessions, and of those that are over and not released yet."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -65,12 +70,19 @@ class Sessions:
         former = self._sessions.get(key)
         if former is not None:
             self.drop(former)
-        elif self._of_broker.get(key.broker, 0) >= self._most:
+            self._partitions -= len(former.partitions)
+        elif not self._has_room(key.broker, connection):
             return None
         session = self._sessions[key] = Session(key, connection)
         self._of_connection.setdefault(connection, {})[key] = None
         self._of_broker[key.broker] = self._of_broker.get(key.broker, 0) + 1
         return session
+
+    def _has_room(self, broker: int, connection: ConnectionId) -> bool:
+        """A connection with many sessions leaves room for others."""
+        left = self._most - self._of_broker.get(broker, 0)
+        own = len(self._of_connection.get(connection, ()))
+        return left > 0 and (own < SOME or own < left)
 
     def next_request(self, key: SessionKey, epoch: int) -> Session | ErrorCode:
         """The session of a request that is neither its first nor, necessarily, its last."""
@@ -85,11 +97,15 @@ class Sessions:
 
     def add(self, session: Session, places: Iterable[Place]) -> bool:
         """False if there is no room for them."""
-        more = dict.fromkeys(place for place in places if place not in session.partitions)
-        if self._partitions + len(more) > MOST_PARTITIONS:
+        kept = session.partitions
+        before = len(kept)
+        more = dict.fromkeys(places)
+        left = MOST_PARTITIONS - self._partitions
+        most = min(left + before, max(SMALL, (left + before) // 4))  # a large session leaves room for others
+        if before + len(more) > most and (more.keys() - kept.keys()) and len({**kept, **more}) > most:
             return False
-        session.partitions.update(more)
-        self._partitions += len(more)
+        kept.update(more)
+        self._partitions += len(kept) - before
         return True
 
     def forget(self, session: Session, places: Iterable[Place]) -> None:
@@ -99,9 +115,8 @@ class Sessions:
                 self._partitions -= 1
 
     def drop(self, session: Session) -> None:
-        """Forget a session. Its records are the caller's matter."""
+        """Forget a session. Its records are the caller's matter, which takes the partitions then."""
         del self._sessions[session.key]
-        self._partitions -= len(session.partitions)
         self._of_broker[session.key.broker] -= 1
         of_connection = self._of_connection.get(session.connection)
         if of_connection is not None:
@@ -109,11 +124,19 @@ class Sessions:
             if not of_connection:
                 del self._of_connection[session.connection]
 
+    def take(self, session: Session, most: int) -> list[Place]:
+        """Remove some partitions of a session that is over, and return them."""
+        taken = list(islice(session.partitions, most))
+        for place in taken:
+            del session.partitions[place]
+        self._partitions -= len(taken)
+        return taken
+
     def of_connection(self, connection: ConnectionId) -> list[Session]:
         return [self._sessions[key] for key in self._of_connection.get(connection, ())]
 
     def check(self) -> None:
         """Raises AssertionError."""
-        assert self._partitions == sum(len(session.partitions) for session in self._sessions.values())
+        assert self._partitions >= sum(len(session.partitions) for session in self._sessions.values())
         found = {(session.connection, key) for key, session in self._sessions.items()}
         assert found == {(connection, key) for connection, keys in self._of_connection.items() for key in keys}

@@ -49,7 +49,10 @@ TOPIC_CONFIGS = {
 }
 KEPT_RECORDS = 1_000
 """Records of a shard's log that may stay, besides two for each share-partition, before its beginning is dropped."""
-SNAPSHOTS_A_TURN = 200
+SNAPSHOTS_A_TURN, CELLS_A_TURN = 200, 2_000
+"""What one step writes again, at least one share-partition's state."""
+RELEASED_AT_ONCE = 500
+"""Share-partitions of a session that is over, in one step."""
 LONGEST_CACHED = 255
 """Characters of a group's name. Requests may name groups that are longer, and that nobody has checked."""
 
@@ -89,6 +92,8 @@ class ShareShards:
         """Empty before `__share_group_state` is created."""
         self.is_served = config.group_share_enable
         self.sessions = Sessions(config.group_share_max_share_sessions)
+        self._over: list[Session] = []
+        """Sessions that are over, whose records are given back in several steps."""
         self._config = config
         self._nodes = nodes
         self._topics = topics
@@ -98,7 +103,7 @@ class ShareShards:
         self._machines = groups.machines
         self._first = 0
         """The number of the first shard among the machines."""
-        self._total = Total()
+        self._total, self._size = Total(), Total()
         self._pruned: tuple[int, int, list[ShareKey]] | None = None
         """The shard whose log is pruned, the offset where that began, and the share-partitions without a snapshot
         since."""
@@ -129,6 +134,8 @@ class ShareShards:
             config.share_coordinator_snapshot_update_records_per_snapshot,
             self._total,
             config.share_coordinator_state_max_entries,
+            self._size,
+            config.group_max_total_bytes,
         )
         number = self._machines.add(shard, self._take_effects)
         if not self.shards:
@@ -169,7 +176,7 @@ class ShareShards:
                 case InitializeShares():
                     self.create()
                     for number, keys in self._by_shard(effect.group, effect.topic_id, effect.partitions):
-                        event = Initialize(keys, effect.state_epoch, effect.start)
+                        event = Initialize(keys, effect.state_epoch, effect.start, anew=effect.anew)
                         self._machines.ask(number, cast(Event, event))
                 case DeleteShares() if self.shards:
                     for number, keys in self._by_shard(effect.group, effect.topic_id, effect.partitions):
@@ -187,20 +194,48 @@ class ShareShards:
     # -- sessions
 
     def close_session(self, session: Session) -> None:
-        """The session is over: what its member holds in its partitions is given back."""
+        """The session is over. What its member holds in its partitions is given back with the next steps."""
         self.sessions.drop(session)
-        if not self.shards:
-            return
-        of_shard: dict[int, list[ShareKey]] = {}
-        for topic_id, partition in session.partitions:
-            key = ShareKey(session.key.group, topic_id, partition)
-            of_shard.setdefault(self._first + _shard_of(key, len(self.shards)), []).append(key)
-        for number, keys in of_shard.items():
-            self._machines.ask(number, cast(Event, Release(tuple(keys), session.key.member)))
+        if session.partitions:
+            self._over.append(session)
 
     def connection_closed(self, connection: ConnectionId) -> None:
         for session in self.sessions.of_connection(connection):
             self.close_session(session)
+        self.release()
+
+    @property
+    def releases(self) -> bool:
+        """Sessions that are over still hold records."""
+        return bool(self._over)
+
+    def release(self) -> None:
+        """A step: give back what sessions that are over hold."""
+        left = RELEASED_AT_ONCE
+        while self._over and left > 0:
+            left -= self._release(self._over[0], left)
+
+    def release_first(self, group: str, member: str) -> bool:
+        """A step for this member, which waits for it. False if it has no session that is over."""
+        for session in self._over:
+            if session.key.group == group and session.key.member == member:
+                self._release(session, RELEASED_AT_ONCE)
+                return True
+        return False
+
+    def _release(self, session: Session, most: int) -> int:
+        """Returns for how many partitions. A member takes no locks in between: it opens no other session before
+        `release_first` is done."""
+        places = self.sessions.take(session, most)
+        of_shard: dict[int, list[ShareKey]] = {}
+        for topic_id, partition in places if self.shards else ():
+            key = ShareKey(session.key.group, topic_id, partition)
+            of_shard.setdefault(self._first + _shard_of(key, len(self.shards)), []).append(key)
+        for number, keys in of_shard.items():
+            self._machines.ask(number, cast(Event, Release(tuple(keys), session.key.member)))
+        if not session.partitions:
+            self._over.remove(session)
+        return len(places)
 
     # -- the logs
 
@@ -222,9 +257,13 @@ class ShareShards:
             return
         index, offset, keys = self._pruned
         if keys:
-            some = tuple(keys[:SNAPSHOTS_A_TURN])
-            del keys[:SNAPSHOTS_A_TURN]
-            self._machines.ask(self._first + index, cast(Event, WriteSnapshots(some)))
+            states, some, cells = self.shards[index].states, 0, 0
+            while some < min(SNAPSHOTS_A_TURN, len(keys)) and cells < CELLS_A_TURN:
+                state = states.get(keys[some])
+                cells += len(state.cells) if state is not None else 0
+                some += 1
+            self._machines.ask(self._first + index, cast(Event, WriteSnapshots(tuple(keys[:some]))))
+            del keys[:some]
             return
         partition = self._topics.partition_named(self.shards[index].log)
         self._turn.trim(partition, offset)  # the snapshots are of earlier turns, so they are durable

@@ -9,6 +9,7 @@ top.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -82,8 +83,8 @@ class FetchWaits:
         """The next turn answers these, in the order of waking."""
         self._parked: dict[RequestId, FetchWait] = {}
         self._by_log: dict[LogKey, dict[RequestId, FetchWait]] = {}
-        self._by_share: dict[LogKey, dict[str, dict[RequestId, FetchWait]]] = {}
-        """By log and share group, the oldest first."""
+        self._by_share: dict[LogKey, dict[str, list[RequestId]]] = {}
+        """By log and share group, in order: the oldest first, also if it was woken in between."""
         self._heap: list[tuple[Millis, RequestId]] = []
         self._partitions = 0
         """How many partitions the parked fetches name."""
@@ -104,7 +105,7 @@ class FetchWaits:
         for log in wait.logs:
             self._by_log.setdefault(log, {})[request_id] = wait
         for log, group in wait.shares:
-            self._by_share.setdefault(log, {}).setdefault(group, {})[request_id] = wait
+            insort(self._by_share.setdefault(log, {}).setdefault(group, []), request_id)
         if woken:
             self.woken[request_id] = wait
         heapq.heappush(self._heap, (wait.deadline_ms, request_id))
@@ -137,22 +138,26 @@ class FetchWaits:
                 self.share_freed(log, group)
 
     def _remove_share(self, wait: FetchWait) -> None:
+        request_id = wait.context.request_id
         for log, group in wait.shares:
             groups = self._by_share.get(log, {})
-            waiting = groups.get(group, {})
-            waiting.pop(wait.context.request_id, None)
+            waiting = groups.get(group, [])
+            at = bisect_left(waiting, request_id)
+            if at < len(waiting) and waiting[at] == request_id:
+                del waiting[at]
             if not waiting:
                 groups.pop(group, None)
                 if not groups:
                     self._by_share.pop(log, None)
 
-    def share_freed(self, log: LogKey, group: str) -> None:
+    def share_freed(self, log: LogKey, group: str, behind: RequestId | None = None) -> None:
         """There may be records for a member of a share group. The one that has waited longest takes them, and then
-        wakes the next one if there are more."""
-        for request_id, wait in self._by_share.get(log, {}).get(group, {}).items():
-            if request_id not in self.woken:
-                self.woken[request_id] = wait
-            return
+        wakes the next one if there are more. `behind`: the fetch that leaves them, for those that came after it."""
+        waiting = self._by_share.get(log, {}).get(group)
+        if waiting:
+            at = 0 if behind is None else bisect_right(waiting, behind)
+            if at < len(waiting) and waiting[at] not in self.woken:
+                self.woken[waiting[at]] = self._parked[waiting[at]]
 
     def appended(self, partition: Watched, size: int) -> None:
         """`size` bytes become readable with this turn's commit."""
@@ -174,7 +179,7 @@ class FetchWaits:
         for log in logs:
             self.woken.update(self._by_log.get(log, {}))
             for waiting in self._by_share.get(log, {}).values():
-                self.woken.update(waiting)
+                self.woken.update({request_id: self._parked[request_id] for request_id in waiting})
 
     def take_waiting(self, request_id: RequestId) -> FetchWait | None:
         """Remove a fetch, unless it is woken and the next turn answers it."""

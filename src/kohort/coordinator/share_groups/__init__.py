@@ -10,5 +10,6 @@ the same partition. So a member gets its target in one step.
     heartbeat  ShareGroupHeartbeat, from the request to the answer
     lifecycle  load, topics, settings, deadlines, deletion, unload; offsets that are set or deleted
     responses  answers and descriptions
-    targets    when a target is made; which share-partitions are initialized
+    states     which share-partitions have a state, and how they get or lose it
+    targets    when a target is made
 """

@@ -7,9 +7,11 @@ as far as that allows. Source: SimpleAssignor.java, row SH21; which member gets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 
-from kohort.coordinator.share_groups.group import NOTHING, Partitions, TopicPartition
+from kohort.coordinator.share_groups.group import NOTHING, Partitions
+from kohort.wire.schemas.share_group_records import ShareTopicPartitions
 
 NAME = "simple"
 
@@ -19,58 +21,107 @@ def assigned(
     partitions: Mapping[bytes, Sequence[int]],
     former: Mapping[str, Partitions],
 ) -> dict[str, Partitions]:
-    """`subscribed`: the topic ids of each member, `partitions`: those that may be assigned of each topic."""
+    """`subscribed`: the topic ids of each member, `partitions`: those that may be assigned of each topic, in order."""
     alike: dict[frozenset[bytes], list[str]] = {}
     for member in sorted(subscribed):
         alike.setdefault(subscribed[member], []).append(member)
+    had = {member: {one.topic_id: one.partitions for one in former.get(member, NOTHING)} for member in subscribed}
     if len(alike) == 1:
         [(topics, members)] = alike.items()
-        whole = [(topic, index) for topic in sorted(topics) for index in partitions.get(topic, ())]
-        return _spread(members, whole, former)
-    found: dict[str, set[TopicPartition]] = {member: set() for member in subscribed}
+        whole = _Places([(topic, partitions[topic]) for topic in sorted(topics) if topic in partitions])
+        kept = {member: whole.numbers_of(had[member]) for member in members}
+        return {member: whole.partitions_of(given) for member, given in _spread(members, whole.count, kept).items()}
+    found: dict[str, list[ShareTopicPartitions]] = {member: [] for member in subscribed}
     members_of: dict[bytes, list[str]] = {}
-    kept: dict[bytes, dict[str, set[TopicPartition]]] = {}
     for member in sorted(subscribed):
         for topic in subscribed[member]:
             members_of.setdefault(topic, []).append(member)
-        for one in former.get(member, NOTHING):
-            kept.setdefault(one[0], {}).setdefault(member, set()).add(one)
     for topic in sorted(partitions):
-        whole = [(topic, index) for index in partitions[topic]]
-        for member, given in _spread(members_of.get(topic, ()), whole, kept.get(topic, {})).items():
-            found[member] |= given
-    return {member: frozenset(given) for member, given in found.items()}
+        whole = _Places([(topic, partitions[topic])])
+        members = members_of.get(topic, [])
+        kept = {member: whole.numbers_of(had[member]) for member in members}
+        for member, given in _spread(members, whole.count, kept).items():
+            found[member] += whole.partitions_of(given)
+    return {member: tuple(given) for member, given in found.items()}
 
 
-def _spread(
-    members: Sequence[str], partitions: Sequence[TopicPartition], former: Mapping[str, Set[TopicPartition]]
-) -> dict[str, Partitions]:
-    if not members:
-        return {}
-    if not partitions:
-        return dict.fromkeys(members, NOTHING)
-    each = -(-len(members) // len(partitions))
-    places = each * len(partitions)
+class _Places:
+    """Partitions of topics as numbers, so that thousands of them are divided quickly."""
+
+    def __init__(self, topics: Sequence[tuple[bytes, Sequence[int]]]) -> None:
+        self._topics = topics
+        self._firsts: list[int] = []
+        """The number of each topic's first partition."""
+        self.count = 0
+        for _, indexes in topics:
+            self._firsts.append(self.count)
+            self.count += len(indexes)
+
+    def numbers_of(self, had: Mapping[bytes, Sequence[int]]) -> list[int]:
+        numbers: list[int] = []
+        for first, (topic, indexes) in zip(self._firsts, self._topics, strict=True):
+            mine = had.get(topic)
+            if not mine:
+                continue
+            if indexes[-1] == len(indexes) - 1:
+                numbers += [first + index for index in mine if index < len(indexes)]
+            else:
+                place = {index: first + at for at, index in enumerate(indexes)}
+                numbers += [place[index] for index in mine if index in place]
+        return numbers
+
+    def partitions_of(self, numbers: Iterable[int]) -> Partitions:
+        ordered = sorted(numbers)
+        found = []
+        low = 0
+        for first, (topic, indexes) in zip(self._firsts, self._topics, strict=True):
+            if low == len(ordered):
+                break
+            high = bisect_left(ordered, first + len(indexes), low)
+            if high > low:
+                of_topic = tuple([indexes[number - first] for number in ordered[low:high]])
+                found.append(ShareTopicPartitions(topic_id=topic, partitions=of_topic))
+            low = high
+        return tuple(found)
+
+
+def _spread(members: Sequence[str], partitions: int, kept: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """Which of the numbers below `partitions` each member gets. `kept`: what it has now."""
+    if not members or not partitions:
+        return {member: [] for member in members}
+    each = -(-len(members) // partitions)
+    places = each * partitions
     counts = [-(-places * (at + 1) // len(members)) - -(-places * at // len(members)) for at in range(len(members))]
-    room = dict.fromkeys(partitions, each)
+    room = [each] * partitions
     # Who has much keeps much: the larger numbers go to those that can use them.
-    kept = {member: [one for one in sorted(former.get(member, NOTHING)) if one in room] for member in members}
     ordered = sorted(members, key=lambda member: (-len(kept[member]), member))
     quota = dict(zip(ordered, sorted(counts, reverse=True), strict=True))
-    found: dict[str, set[TopicPartition]] = {}
+    found: dict[str, list[int]] = {}
     for member in ordered:
-        mine = found[member] = set()
-        for one in kept[member]:
-            if len(mine) < quota[member] and room[one]:
-                mine.add(one)
-                room[one] -= 1
-    free = [one for one, left in room.items() for _ in range(left)]
+        mine = found[member] = []
+        most = quota[member]
+        for number in kept[member]:
+            if room[number]:
+                if len(mine) == most:
+                    break
+                mine.append(number)
+                room[number] -= 1
+    if each == 1:
+        free = [number for number, left in enumerate(room) if left]
+        at = 0
+        for member in ordered:
+            wants = quota[member] - len(found[member])
+            found[member] += free[at : at + wants]
+            at += wants
+        return found
+    free = [number for number, left in enumerate(room) for _ in range(left)]
+    shared = {member: set(found[member]) for member in ordered}
     for member in ordered:
-        _fill(found, member, quota[member], free)
-    return {member: frozenset(found[member]) for member in members}
+        _fill(shared, member, quota[member], free)
+    return {member: list(given) for member, given in shared.items()}
 
 
-def _fill(found: dict[str, set[TopicPartition]], member: str, quota: int, free: list[TopicPartition]) -> None:
+def _fill(found: dict[str, set[int]], member: str, quota: int, free: list[int]) -> None:
     """Give a member places that are left. If it has all of these already, it exchanges one with another member."""
     mine = found[member]
     at = 0

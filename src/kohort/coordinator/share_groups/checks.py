@@ -1,19 +1,41 @@
-"""Checks of a ShareGroupHeartbeat before anything changes: an error with a message, or None (SH3, SH16).
+"""Checks before anything changes: requests of other protocols for a share group; a ShareGroupHeartbeat, whose checks
+return an error with a message, or None (SH3, SH16).
 
 The messages are those of Kafka 4.3 (GroupCoordinatorService.java, GroupMetadataManager.java).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.share_groups.group import ShareGroup
 from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from kohort.wire.schemas.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest
+from kohort.wire.schemas.leave_group import LeaveGroupRequest
 from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 Refusal = tuple[ErrorCode, str]
 LONGEST_MEMBER_ID = 36
 MOST_NAMES = 10_000
 """Topic names that a member subscribes to."""
+
+
+def of_other_protocol(body: Any) -> ErrorCode:
+    """The error of a request for a share group that no share group takes; NONE for every other request (SH26)."""
+    match body:
+        case ShareGroupHeartbeatRequest() | AlterShareGroupOffsetsRequest() | DeleteShareGroupOffsetsRequest():
+            return ErrorCode.NONE
+        case JoinGroupRequest():
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        case SyncGroupRequest() | HeartbeatRequest() | LeaveGroupRequest():
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        case _:
+            return ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest) -> Refusal | None:

@@ -93,7 +93,7 @@ class ShareHeartbeats:
                 f"The share group has reached its maximum capacity of {most} members."
             )
         names = request.subscribed_topic_names or ()
-        more = sum(map(len, names)) + INITIALIZED_BYTES * self._targets.count_missing(set(names), group)
+        more = sum(map(len, names)) + INITIALIZED_BYTES * self._targets.states.count_missing(set(names), group)
         more += MEMBER_BYTES if former is None else -sum(map(len, former.subscribed_topic_names))
         more += GROUP_BYTES + len(request.group_id) if group is None else 0
         size = group.names_size if group is not None else 0

@@ -12,11 +12,12 @@ from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.share_groups.group import GROUP_BYTES, INITIALIZED_BYTES, ShareGroup
 from kohort.coordinator.share_groups.heartbeat import ShareHeartbeats
 from kohort.coordinator.share_groups.records import (
-    initialized_record,
     share_group_record,
     share_target_epoch_record,
+    states_record,
 )
-from kohort.coordinator.share_groups.targets import ASSIGN, INITIALIZE, SESSION, ShareTargets
+from kohort.coordinator.share_groups.states import AT_ONCE, STATES
+from kohort.coordinator.share_groups.targets import ASSIGN, SESSION, ShareTargets
 from kohort.coordinator.shares.events import RESET, InitializeShares
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics
@@ -60,7 +61,7 @@ class ShareGroups:
         return group_id in self._running.groups or group_id in hard.consumers.groups or hard.has_offsets(group_id)
 
     def topics_are(self, topics: Topics) -> None:
-        self.targets.topics = topics
+        self.targets.states.topics = topics
 
     def topics_changed(self, now: Millis, names: Iterable[str] | None = None) -> None:
         """`names`: the topics that changed, if known."""
@@ -68,7 +69,7 @@ class ShareGroups:
         for group in list(self.groups.values()):
             if wanted is not None and not self._knows(group, wanted):
                 continue
-            self.targets.refresh(group, now, bump=self.targets.forget_deleted(group))
+            self.targets.refresh(group, now, bump=self.targets.states.forget_deleted(group, now))
 
     def _knows(self, group: ShareGroup, names: set[str]) -> bool:
         if not names.isdisjoint(group.subscribers):
@@ -84,14 +85,15 @@ class ShareGroups:
             self.heartbeats.remove(group, member_id, now)
         elif kind == ASSIGN:
             self.targets.make(group, now)
-        elif kind == INITIALIZE:
-            self.targets.refresh(group, now, bump=False)
+        elif kind == STATES:
+            self.targets.go_on(group, now)
 
     def load(self, now: Millis) -> None:
         for group in self.groups.values():
             session = self.targets.settings(group).share_session_timeout_ms
             for member_id in group.members:
                 self._running.deadlines.set((SESSION, group.group_id, member_id), now + session)
+            self.targets.states.load(group, now)
         self.topics_changed(now)
 
     def delete(self, group: ShareGroup) -> None:
@@ -101,12 +103,28 @@ class ShareGroups:
         if self._running.deviations.numbers_go_on:
             highest = max(group.epoch, self._running.former_generation(name))
             self.targets.emit(generation_record(name, highest))
-        self.targets.forget(group, list(group.initialized.values()))
-        self.targets.emit(initialized_record(name, None))
+        self.targets.states.drop(group)
+        self.targets.emit(states_record(name, None, {}, {}))
         self.targets.emit(share_target_epoch_record(name, None))
         self.targets.emit(share_group_record(name, None))
-        for kind in (ASSIGN, INITIALIZE):
-            self._running.deadlines.clear((kind, name, ""))
+        self._running.deadlines.clear((ASSIGN, name, ""))
+
+    def is_large(self, group_id: str) -> bool:
+        """To delete this group in one step takes too long: `shrink` comes first."""
+        group = self.groups.get(group_id)
+        return group is not None and not group.members and self.targets.states.count(group) > AT_ONCE
+
+    def shrink(self, group_id: str, now: Millis) -> None:
+        """A step on the way to the deletion of a group. Not durable before the last one: what its share-partitions have
+        is deleted, the group stays."""
+        group = self.groups.get(group_id)
+        if group is None or group.members:
+            return
+        states = self.targets.states
+        if len(group.deleting) < len({**group.initialized, **group.initializing}):
+            states.forget(group, list({**group.initialized, **group.initializing}), now)
+        else:
+            self.targets.go_on(group, now)
 
     # -- offsets
 
@@ -122,6 +140,8 @@ class ShareGroups:
         request: AlterShareGroupOffsetsRequest = event.body
         group = self.groups.get(request.group_id)
         error = self._check_offsets(request.group_id, group)
+        if not error and group is not None and (group.initializing or group.deleting):
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # it takes less than a second
         if not error and not self._running.member_bytes.has_room(self._more_bytes(request, group)):
             error = ErrorCode.GROUP_MAX_SIZE_REACHED
         if error:
@@ -131,14 +151,14 @@ class ShareGroups:
         group = self.targets.found(request.group_id)
         self.targets.emit(share_group_record(group.group_id, group.epoch + 1, group.metadata_hash))
         topics = dict(group.initialized)
-        rows = tuple(self._altered(group, topic, topics, now) for topic in request.topics)
-        self.targets.emit(initialized_record(group.group_id, topics.values()))
+        rows = tuple([self._altered(group, topic, topics, now) for topic in request.topics])
+        self.targets.states.put(group, topics)
         self.targets.make(group, now)
         self._running.out.replies.append(Reply(event.request_id, AlterShareGroupOffsetsResponse(responses=rows)))
 
     def _more_bytes(self, request: AlterShareGroupOffsetsRequest, group: ShareGroup | None) -> int:
         """What a request adds to the memory of groups, at most."""
-        known = {topic.topic_name: set(topic.partitions) for topic in group.initialized.values()} if group else {}
+        known = {info.topic_name: set(info.partitions) for info in group.initialized.values()} if group else {}
         added = (
             one.partition_index not in known.get(topic.topic_name, ())
             for topic in request.topics
@@ -151,31 +171,35 @@ class ShareGroups:
     ) -> AlteredOffsetsTopic:
         spec = self.topics.by_name.get(wanted.topic_name)
         rows = []
+        starts: dict[int, list[int]] = {}
         for partition in wanted.partitions:
             index = partition.partition_index
+            error = ErrorCode.NONE
             if spec is None or not 0 <= index < spec.partitions:
-                rows.append(AlteredOffset(partition_index=index, error_code=UNKNOWN, error_message=UNKNOWN.message))
-                continue
-            if partition.start_offset < RESET:
-                invalid = ErrorCode.INVALID_REQUEST
-                rows.append(AlteredOffset(partition_index=index, error_code=invalid, error_message=invalid.message))
-                continue
+                error = UNKNOWN
+            elif partition.start_offset < RESET:
+                error = ErrorCode.INVALID_REQUEST
+            else:
+                starts.setdefault(partition.start_offset, []).append(index)
+            message = error.message if error else None
+            rows.append(AlteredOffset(partition_index=index, error_code=error, error_message=message))
+        if spec is not None and starts:
             known = topics.get(spec.topic_id)
-            indexes = {*(known.partitions if known is not None else ()), index}
+            indexes = set(known.partitions if known is not None else ()).union(*starts.values())
             topics[spec.topic_id] = TopicPartitionsInfo(
                 topic_id=spec.topic_id,
                 topic_name=spec.name,
                 partitions=tuple(sorted(indexes)),
                 create_timestamp=known.create_timestamp if known is not None else now,
             )
-            self._running.out.shares.append(
-                InitializeShares(group.group_id, spec.topic_id, (index,), group.epoch, partition.start_offset)
-            )
-            rows.append(AlteredOffset(partition_index=index))
+            self._running.out.shares += [
+                InitializeShares(group.group_id, spec.topic_id, tuple(some), group.epoch, start)
+                for start, some in starts.items()
+            ]
         topic_id = spec.topic_id if spec is not None else NO_ID
         return AlteredOffsetsTopic(topic_name=wanted.topic_name, topic_id=topic_id, partitions=tuple(rows))
 
-    def delete_offsets(self, event: GroupRequested) -> None:
+    def delete_offsets(self, event: GroupRequested, now: Millis) -> None:
         request: DeleteShareGroupOffsetsRequest = event.body
         group = self.groups.get(request.group_id)
         error = self._check_offsets(request.group_id, group)
@@ -185,7 +209,8 @@ class ShareGroups:
             answer = DeleteShareGroupOffsetsResponse(error_code=error, error_message=error.message)
             self._running.out.replies.append(Reply(event.request_id, answer))
             return
-        by_name = {info.topic_name: info for info in group.initialized.values()}
+        infos = (*group.initialized.values(), *group.initializing.values())
+        by_name = {info.topic_name: info for info in infos if info.topic_id not in group.deleting}
         rows, gone = [], []
         for topic in request.topics:
             info = by_name.pop(topic.topic_name, None)
@@ -196,10 +221,10 @@ class ShareGroups:
                     )
                 )
             else:
-                gone.append(info)
+                gone.append(info.topic_id)
                 rows.append(DeletedOffsetsTopic(topic_name=topic.topic_name, topic_id=info.topic_id))
         if gone:
-            self.targets.forget(group, gone)
+            self.targets.states.forget(group, gone, now)
         self._running.out.replies.append(
             Reply(event.request_id, DeleteShareGroupOffsetsResponse(responses=tuple(rows)))
         )

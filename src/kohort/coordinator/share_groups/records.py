@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from kohort.coordinator.events import Record
 from kohort.coordinator.records import version_0
-from kohort.coordinator.share_groups.group import Partitions, ShareMember, by_topic
+from kohort.coordinator.share_groups.group import Partitions, ShareMember
 from kohort.wire.schemas.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -20,16 +20,9 @@ from kohort.wire.schemas.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
-    ShareTopicPartitions,
+    TopicInfo,
     TopicPartitionsInfo,
 )
-
-
-def _topics(partitions: Partitions) -> tuple[ShareTopicPartitions, ...]:
-    return tuple(
-        ShareTopicPartitions(topic_id=topic_id, partitions=tuple(indexes))
-        for topic_id, indexes in by_topic(partitions).items()
-    )
 
 
 def share_group_record(group: str, epoch: int | None, metadata_hash: int = 0) -> Record:
@@ -49,7 +42,7 @@ def share_target_epoch_record(group: str, epoch: int | None, made_ms: int = 0) -
 
 
 def share_target_record(group: str, member: str, target: Partitions | None) -> Record:
-    value = None if target is None else ShareGroupTargetAssignmentMemberValue(topic_partitions=_topics(target))
+    value = None if target is None else ShareGroupTargetAssignmentMemberValue(topic_partitions=target)
     return version_0(ShareGroupTargetAssignmentMemberKey(group_id=group, member_id=member), value)
 
 
@@ -59,14 +52,25 @@ def share_current_record(group: str, member: str, state: ShareMember | None) -> 
         value = ShareGroupCurrentMemberAssignmentValue(
             member_epoch=state.epoch,
             previous_member_epoch=state.previous_epoch,
-            assigned_partitions=_topics(state.assigned),
+            assigned_partitions=state.assigned,
         )
     return version_0(ShareGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), value)
 
 
-def initialized_record(group: str, topics: Iterable[TopicPartitionsInfo] | None) -> Record:
+def states_record(
+    group: str,
+    initialized: Mapping[bytes, TopicPartitionsInfo] | None,
+    initializing: Mapping[bytes, TopicPartitionsInfo],
+    deleting: Mapping[bytes, str],
+) -> Record:
+    """Which share-partitions have a state, by topic id; None for a group that is deleted."""
     value = None
-    if topics is not None:
-        ordered = tuple(sorted(topics, key=lambda topic: topic.topic_id))
-        value = ShareGroupStatePartitionMetadataValue(initialized_topics=ordered)
+    if initialized is not None:
+        value = ShareGroupStatePartitionMetadataValue(
+            initializing_topics=tuple([initializing[topic_id] for topic_id in sorted(initializing)]),
+            initialized_topics=tuple([initialized[topic_id] for topic_id in sorted(initialized)]),
+            deleting_topics=tuple(
+                [TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in sorted(deleting.items())]
+            ),
+        )
     return version_0(ShareGroupStatePartitionMetadataKey(group_id=group), value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.coordinator.events import Millis
 from kohort.coordinator.share_groups.assignor import NAME
-from kohort.coordinator.share_groups.group import Partitions, ShareGroup, by_topic
+from kohort.coordinator.share_groups.group import Partitions, ShareGroup
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas import share_group_describe as describing
@@ -26,8 +26,7 @@ def share_heartbeat_answer(
     if assigned is not None:
         assignment = Assignment(
             topic_partitions=tuple(
-                TopicPartitions(topic_id=topic_id, partitions=tuple(indexes))
-                for topic_id, indexes in by_topic(assigned).items()
+                [TopicPartitions(topic_id=topic.topic_id, partitions=topic.partitions) for topic in assigned]
             )
         )
     return ShareGroupHeartbeatResponse(
@@ -64,9 +63,9 @@ def described_share_group(group: ShareGroup, topics: Topics) -> describing.Descr
 def _assignment(assigned: Partitions, topics: Topics) -> describing.Assignment:
     return describing.Assignment(
         topic_partitions=tuple(
-            describing.TopicPartitions(topic_id=topic_id, topic_name=spec.name, partitions=tuple(indexes))
-            for topic_id, indexes in by_topic(assigned).items()
-            if (spec := topics.by_id.get(topic_id)) is not None
+            describing.TopicPartitions(topic_id=topic.topic_id, topic_name=spec.name, partitions=topic.partitions)
+            for topic in assigned
+            if (spec := topics.by_id.get(topic.topic_id)) is not None
         )
     )
 

@@ -1,55 +1,48 @@
-"""The target of a share group: when it is made; and which share-partitions have a state.
+"""The target of a share group, and when it is made.
 
-A share-partition is initialized in the step that finds that it is missing: its state is another machine's record of the
-same turn. So a group has no partitions "initializing", and the first heartbeat's answer has an assignment.
-
-A large topic is initialized in several steps.
+Only partitions with a state are assigned (SH20). Few get theirs before the target is made, many make another epoch when
+all have one (states.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kohort.coordinator.assignors.spec import TopicSpec
 from kohort.coordinator.events import Millis, Record
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.settings.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.share_groups.assignor import assigned
-from kohort.coordinator.share_groups.group import NOTHING, ShareGroup, ShareMember
+from kohort.coordinator.share_groups.group import NOTHING, Partitions, ShareGroup, ShareMember
 from kohort.coordinator.share_groups.records import (
-    initialized_record,
     share_current_record,
     share_group_record,
     share_target_epoch_record,
     share_target_record,
 )
-from kohort.coordinator.shares.events import RESET, DeleteShares, InitializeShares
+from kohort.coordinator.share_groups.states import ShareStates
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics, hash_of
-from kohort.wire.schemas.share_group_records import TopicPartitionsInfo
 
-SESSION, ASSIGN, INITIALIZE = "share session", "share assign", "share initialize"
+SESSION, ASSIGN = "share session", "share assign"
 """Deadlines of share groups. Of the first, the third part of the key is a member."""
 SOON_MS = 100
 """Least heartbeat interval while a target is due."""
-AT_ONCE = 500
-"""Share-partitions that are initialized in one step."""
 
 
 class ShareTargets:
     def __init__(self, hard: HardState, running: Running, settings: SettingsOfGroups) -> None:
         self.hard = hard
         self.running = running
+        self.states = ShareStates(hard, running)
         self._settings = settings
-        self.topics = Topics()
-        self._new: dict[tuple[str, bytes], None] = {}
-        """Group and topic id of large topics that are new to the group, while they are initialized in pieces."""
 
     # -- what the parts share
 
     @property
     def groups(self) -> dict[str, ShareGroup]:
         return self.hard.shares.groups
+
+    @property
+    def topics(self) -> Topics:
+        return self.states.topics
 
     def settings(self, group: ShareGroup) -> GroupSettings:
         return self._settings.of(group.group_id)
@@ -72,18 +65,27 @@ class ShareTargets:
     def refresh(self, group: ShareGroup, now: Millis, *, bump: bool) -> None:
         """Initialize what is missing, and make a new target if that is needed. `bump`: something else has changed."""
         metadata_hash = hash_of(self.topics, group.subscribers)
-        missing = self._missing(group)
-        if bump or missing or metadata_hash != group.metadata_hash:
+        # What is missing waits for an initialization that is under way.
+        lacks = not group.initializing and bool(self.states.count_missing(group.subscribers, group))
+        if bump or lacks or metadata_hash != group.metadata_hash:
             self.emit(share_group_record(group.group_id, group.epoch + 1, metadata_hash))
-        if not self._initialize(group, missing, now) or bump:
-            self.make(group, now)  # otherwise the last piece of a large topic makes it
+        if lacks:
+            self.states.initialize(group, now)
+        if bump or not group.initializing:
+            self.make(group, now)  # otherwise the last step of the initialization makes it
+
+    def go_on(self, group: ShareGroup, now: Millis) -> None:
+        """The next step of what takes several."""
+        initializes = bool(group.initializing) and not group.deleting
+        if self.states.go_on(group, now):
+            self.refresh(group, now, bump=initializes)
 
     def make(self, group: ShareGroup, now: Millis) -> None:
         """Make the target of the present epoch, now or when the assignment interval is over."""
         key = (ASSIGN, group.group_id, "")
         if group.epoch == group.assignment_epoch:
             return
-        due = group.assigned_ms + self.settings(group).share_assignment_interval_ms
+        due = self._due(group, now)
         if now < due and len(group.members) > 1:
             self.running.deadlines.set(key, due)
             return
@@ -96,12 +98,17 @@ class ShareTargets:
     def next_interval(self, group: ShareGroup, now: Millis) -> Millis:
         """The heartbeat interval; a shorter one while a target is due soon, so that members learn of it."""
         settings = self.settings(group)
-        if group.epoch == group.assignment_epoch:
+        if group.epoch == group.assignment_epoch and not group.initializing:
             return settings.share_heartbeat_interval_ms
-        due = group.assigned_ms + settings.share_assignment_interval_ms
-        return min(settings.share_heartbeat_interval_ms, max(due - now, SOON_MS))
+        return min(settings.share_heartbeat_interval_ms, max(self._due(group, now) - now, SOON_MS))
 
-    def _targets(self, group: ShareGroup) -> dict[str, frozenset[tuple[bytes, int]]]:
+    def _due(self, group: ShareGroup, now: Millis) -> Millis:
+        """When the next target may be made."""
+        if group.assigned_ms > now:
+            return now  # the clock has been set back since the last one
+        return group.assigned_ms + self.settings(group).share_assignment_interval_ms
+
+    def _targets(self, group: ShareGroup) -> dict[str, Partitions]:
         ids: dict[tuple[str, ...], frozenset[bytes]] = {}
         for member in group.members.values():
             names = member.subscribed_topic_names
@@ -110,7 +117,9 @@ class ShareTargets:
                 ids[names] = frozenset(spec.topic_id for spec in specs if spec is not None)
         subscribed = {member_id: ids[member.subscribed_topic_names] for member_id, member in group.members.items()}
         partitions = {
-            topic_id: info.partitions for topic_id, info in group.initialized.items() if topic_id in self.topics.by_id
+            topic_id: info.partitions
+            for topic_id, info in group.initialized.items()
+            if topic_id in self.topics.by_id and topic_id not in group.deleting
         }
         return assigned(subscribed, partitions, group.targets)
 
@@ -123,75 +132,3 @@ class ShareTargets:
         state = ShareMember(group.assignment_epoch, state.epoch, target)
         self.emit(share_current_record(group.group_id, member_id, state))
         return state
-
-    # -- which share-partitions have a state
-
-    def count_missing(self, names: Iterable[str], group: ShareGroup | None) -> int:
-        """How many partitions of these topics have no state."""
-        known = group.initialized if group is not None else {}
-        specs = (spec for name in names if (spec := self.topics.by_name.get(name)) is not None)
-        return sum(
-            spec.partitions - (len(known[spec.topic_id].partitions) if spec.topic_id in known else 0) for spec in specs
-        )
-
-    def _missing(self, group: ShareGroup) -> list[tuple[TopicSpec, list[int]]]:
-        """The topics with partitions that have no state, and these partitions."""
-        missing = []
-        for name in sorted(group.subscribers):
-            spec = self.topics.by_name.get(name)
-            if spec is None:
-                continue
-            info = group.initialized.get(spec.topic_id)
-            known = info.partitions if info is not None else ()
-            if len(known) < spec.partitions:
-                present = set(known)
-                missing.append((spec, [index for index in range(spec.partitions) if index not in present]))
-        return missing
-
-    def _initialize(self, group: ShareGroup, missing: list[tuple[TopicSpec, list[int]]], now: Millis) -> bool:
-        """True if a later step goes on."""
-        if not missing:
-            return False
-        left = AT_ONCE
-        topics = dict(group.initialized)
-        for spec, lacks in missing:
-            info = topics.get(spec.topic_id)
-            known = info.partitions if info is not None else ()
-            piece = (group.group_id, spec.topic_id)
-            if not known:
-                self._new[piece] = None
-            # Of partitions that a topic got later, the group has skipped nothing (SH29).
-            start = RESET if piece in self._new else 0
-            indexes = tuple(lacks[:left])
-            left -= len(indexes)
-            if len(indexes) == len(lacks):
-                self._new.pop(piece, None)
-            topics[spec.topic_id] = TopicPartitionsInfo(
-                topic_id=spec.topic_id,
-                topic_name=spec.name,
-                partitions=tuple(sorted((*known, *indexes))),
-                create_timestamp=info.create_timestamp if info is not None else now,
-            )
-            self.running.out.shares.append(InitializeShares(group.group_id, spec.topic_id, indexes, group.epoch, start))
-            if left == 0:
-                break
-        self.emit(initialized_record(group.group_id, topics.values()))
-        if left == 0:
-            self.running.deadlines.set((INITIALIZE, group.group_id, ""), now)
-        return left == 0
-
-    def forget_deleted(self, group: ShareGroup) -> bool:
-        """Topics that are gone have no state. True if there were some."""
-        gone = [info for topic_id, info in group.initialized.items() if topic_id not in self.topics.by_id]
-        if gone:
-            self.forget(group, gone)
-        return bool(gone)
-
-    def forget(self, group: ShareGroup, topics: list[TopicPartitionsInfo]) -> None:
-        """Delete the state of these topics."""
-        for info in topics:
-            self._new.pop((group.group_id, info.topic_id), None)
-            self.running.out.shares.append(DeleteShares(group.group_id, info.topic_id, info.partitions))
-        names = {info.topic_id for info in topics}
-        kept = [info for topic_id, info in group.initialized.items() if topic_id not in names]
-        self.emit(initialized_record(group.group_id, kept))

@@ -34,6 +34,8 @@ class Initialize(msgspec.Struct, frozen=True, gc=False):
     state_epoch: int
     start: int = RESET
     request_id: RequestId = NOBODYS
+    anew: bool = True
+    """False: what has a state keeps it."""
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
@@ -142,6 +144,7 @@ class InitializeShares(msgspec.Struct, frozen=True, gc=False):
     partitions: tuple[int, ...]
     state_epoch: int
     start: int = RESET
+    anew: bool = True
 
 
 class DeleteShares(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kohort.config import LONG_MAX
 from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.events import (
     DeadlineReached,
@@ -67,8 +68,12 @@ from kohort.coordinator.state_machine import LogName
 from kohort.wire.errors import ErrorCode
 
 SHARES_TOPIC = "__share_group_state"
-DUE_AT_ONCE = 20
-"""Share-partitions whose locks one step ends. The shard stays due while there are more."""
+DUE_AT_ONCE = 1_000
+"""Ranges that one step looks at to end locks; the shard stays due while there are more."""
+LOOK = 50
+"""As many as one share-partition counts for, besides its ranges."""
+STATE_BYTES = 1_000
+"""Counted for each share-partition, besides its ranges."""
 MOST_CHANGES = 1_000
 """Cells of an update; more are written as a snapshot. The broker keeps only the newest of a turn's large records of one
 key, so an update must never be large."""
@@ -92,8 +97,11 @@ class ShareShard:
         updates_per_snapshot: int,
         total: Total | None = None,
         most_entries: int = 1_000_000,
+        size: Total | None = None,
+        most_bytes: int = LONG_MAX,
     ) -> None:
-        """`total` counts the ranges in memory of all shards."""
+        """`total` counts the ranges in memory of all shards, `size` the bytes of all share-partitions' states without
+        them. The group coordinator limits the states of its groups; beyond `most_bytes`, nobody else adds any."""
         self.log = LogName(SHARES_TOPIC, index)
         self.states: dict[ShareKey, ShareState] = {}
         """The hard state. Handlers may read it."""
@@ -103,6 +111,8 @@ class ShareShard:
         self._updates_per_snapshot = updates_per_snapshot
         self._total = total if total is not None else Total()
         self._most_entries = most_entries
+        self._size = size if size is not None else Total()
+        self._most_bytes = most_bytes
         self._deadlines: Deadlines[ShareKey] = Deadlines()
         self._records: list[Record] = []
         self._replies: list[Reply] = []
@@ -120,12 +130,12 @@ class ShareShard:
                 self._load(event, now)
             case Release():
                 for key in event.keys:
-                    self._give_back(key, lambda served, limit: served.release(event.member, limit), now)
+                    if (held := self.served.get(key)) is not None and held.locks:
+                        self._give_back(key, lambda served, limit: served.release(event.member, limit), now)
             case DeadlineReached():
-                for _ in range(DUE_AT_ONCE):
-                    due = self._deadlines.pop_due(now)
-                    if due is None:
-                        break
+                looked = 0
+                while looked < DUE_AT_ONCE and (due := self._deadlines.pop_due(now)) is not None:
+                    looked += LOOK + self._entries(due, self.served.get(due))
                     self._give_back(due, lambda served, limit: served.expire(now, limit), now)
             case Initialize():
                 self._reply(event.request_id, self._initialize(event, now))
@@ -160,7 +170,8 @@ class ShareShard:
         served = self.served.get(key)
         before = self._entries(key, served)
         if value is None:
-            self.states.pop(key, None)
+            if self.states.pop(key, None) is not None:
+                self._size.bytes -= STATE_BYTES + len(key.group)
             self.served.pop(key, None)
             self._deadlines.clear(key)
         else:
@@ -169,6 +180,7 @@ class ShareShard:
                 if isinstance(value, Update):
                     return  # its snapshot is gone, and so is the share-partition
                 state = self.states[key] = ShareState()
+                self._size.bytes += STATE_BYTES + len(key.group)
             former = state.state_epoch, state.created_ms
             start = state.start
             state.apply(value)
@@ -274,11 +286,14 @@ class ShareShard:
     def _initialize(self, event: Initialize, now: Millis) -> ErrorCode:
         if event.start < RESET:
             return ErrorCode.INVALID_REQUEST
-        for key in event.keys:
+        keys = event.keys if event.anew else [key for key in event.keys if key not in self.states]
+        for key in keys:
             state = self.states.get(key)
             if state is not None and event.state_epoch < state.state_epoch:
                 return ErrorCode.FENCED_STATE_EPOCH
-        for key in event.keys:
+            if state is None and event.request_id != NOBODYS and self._size.bytes >= self._most_bytes:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for key in keys:
             state = self.states.get(key)
             epoch = 0 if state is None else state.snapshot_epoch + 1 & LAST_EPOCH
             leader_epoch = 0 if state is None else state.leader_epoch

@@ -7,6 +7,7 @@ member        a member of a classic group that works and commits
 consumer      a member of a consumer group that works and commits
 library_user  a user of `Coordinator`
 candidate     a candidate for leadership
+share_member  a member of a share group; a producer of what it reads
 sharer        a worker that shares items
 reader        fetches in the name of members
 impostor      invalid requests to consumer groups

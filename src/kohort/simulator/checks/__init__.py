@@ -14,5 +14,6 @@ reader_checks       fetches of members
 transaction_ledger  offsets of open transactions, and replays of the log
 transaction_checks  transactions, by a fold of their own
 list_append         transactions, by what their clients sent and read
+share_checks        share groups: holders, counts, and a fold of the state of share-partitions
 holders             leaderships and items: one holder at a time, growing tokens
 """

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.records import Place, parse
+from kohort.coordinator.records import SHARE_KEYS, Place, parse
+from kohort.coordinator.share_groups.group import ShareFold
 from kohort.simulator.checks.consumer_ledger import ConsumerLedger, Durable
 from kohort.simulator.checks.transaction_ledger import NO_PRODUCER, Logged, Transactions, logged
 from kohort.simulator.world.world import Millis, Violation
@@ -43,6 +44,8 @@ class Fold:
         self.generations: dict[str, int] = {}
         self.consumers: dict[str, Durable] = {}
         self.transactions = Transactions()
+        self.shares = ShareFold()
+        """Share groups. It shares its code with the shards: what is compared is the order, and what became durable."""
 
     def equals(self, hard: HardState) -> bool:
         return (
@@ -50,6 +53,7 @@ class Fold:
             and self.offsets == hard.offsets
             and self.generations == hard.generations
             and self.transactions.pending() == hard.pending.described()
+            and self.shares == hard.shares
             and not self._of_consumers(hard)
         )
 
@@ -70,6 +74,8 @@ class Fold:
                     return f"{name} of {key}: {mine.get(key)} is durable, {theirs.get(key)} is not"
         if (mine := self.transactions.pending()) != (theirs := hard.pending.described()):
             return f"pending offsets: {mine} are durable, {theirs} are not"
+        if self.shares != hard.shares:
+            return f"share groups: {self.shares.groups} are durable, {hard.shares.groups} are not"
         return self._of_consumers(hard)
 
 
@@ -169,6 +175,8 @@ class Ledger:
                         group, "generations only rise", f"{known} is followed by {value and value.generation}"
                     )
                 fold.generations[group] = value.generation
+            case _ if type(key) in SHARE_KEYS:
+                fold.shares.apply(key, value)
             case _:
                 self._consumers.apply(fold.consumers, fold.generations.get(key.group_id, 0), key, value)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import OFFSETS_TOPIC
-from kohort.broker.turn import Arrived, ConnectionId, Frame, MoveGroup, Release, Send, Turn
+from kohort.broker.turn import Arrived, Closed, ConnectionId, Frame, MoveGroup, Release, Send, Turn
 from kohort.config import Config
 from kohort.coordinator.events import JournalEntry, ServerPaused
 from kohort.simulator.checks.beliefs import BelievingConsumer
@@ -24,6 +24,7 @@ from kohort.simulator.checks.classic_checks import ClassicChecks
 from kohort.simulator.checks.consumer_checks import ConsumerChecks
 from kohort.simulator.checks.ledger import Ledger
 from kohort.simulator.checks.reader_checks import promised_by_fetch
+from kohort.simulator.checks.share_checks import ShareChecks
 from kohort.simulator.checks.transaction_checks import TransactionChecks
 from kohort.simulator.checks.transaction_ledger import replayed
 from kohort.simulator.plan import CONSUMER_GROUPS, MIXED
@@ -43,11 +44,14 @@ from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest
+from kohort.wire.schemas.share_fetch import ShareFetchRequest
 from kohort.wire.schemas.sync_group import SyncGroupRequest
 
 DELETING = {20, 42, 47}
 """APIs that delete offsets: DeleteTopics, DeleteGroups, OffsetDelete."""
 REPLAY_EVERY_MS = 10_000
+LONGEST_PAUSE_MS = 15_000
+"""Of the server, with a margin."""
 
 
 @cache
@@ -80,6 +84,7 @@ class Onlooker:
         self.ledger = Ledger()
         self.consumers = ConsumerChecks(world, config, self.ledger, (*CONSUMER_GROUPS, MIXED))
         self.transactions = TransactionChecks(self.ledger)
+        self.shares = ShareChecks(config)
         self.classic = ClassicChecks(world, config, self.ledger, self.consumers.of)
         self._storage = storage
         self._offsets_topic = b""
@@ -131,6 +136,7 @@ class Onlooker:
     def died(self) -> None:
         self._asked.clear()
         self.consumers.died()
+        self.shares.died()
         self._forget_turn()
         self.check_replay()
 
@@ -143,6 +149,7 @@ class Onlooker:
     def check_replay(self) -> None:
         """A replay of the disk gives the durable state."""
         self._replayed_at = self.world.now
+        self.shares.check_replay(self._storage)
         for shard, fold in self.ledger.folds.items():
             for newest_only in (False, True):
                 hard = replayed(self._storage, LogKey(self._offsets_topic, shard), newest_only=newest_only)
@@ -158,6 +165,7 @@ class Onlooker:
     def asked(self, asked: Asked) -> None:
         self._asked.append(asked)
         self.classic.asked(asked)
+        self.shares.asked(asked)
 
     def turn_begins(self, arrived: Sequence[Arrived]) -> None:
         broker = self._broker
@@ -176,6 +184,8 @@ class Onlooker:
                 shard = broker.state.shard_of(event.group)
                 if broker.state.coordinator_of(shard) != event.to_broker:
                     self._moved.append(shard)
+            elif isinstance(event, Closed):
+                self.shares.closed(event.connection)
             elif isinstance(event, ServerPaused):
                 self.classic.give_time(event.lost_ms)
                 self.consumers.give_time(event.lost_ms)
@@ -202,6 +212,7 @@ class Onlooker:
         self.ledger.commit(turn.operations, self._offsets_topic, self.world.now)
         self._compare(broker)
         self.transactions.committed(broker, turn.operations, self.world.now)
+        self.shares.committed(broker, turn.operations)
         if self.ledger.before:
             self._check_tombstones(broker)
 
@@ -215,6 +226,10 @@ class Onlooker:
         """Match answers to clients and requests, and check all answers."""
         broker = self._broker
         now = broker.state.now
+        releases = list(releases)
+        for release in releases:
+            if not isinstance(release, Send):
+                self.shares.closed(release.connection)
         answers = [answer for release in releases if isinstance(release, Send) for answer in self._paired(release)]
         self.consumers.decided(broker, self._told)
         self.classic.decided(self._told, answers, now)
@@ -270,6 +285,7 @@ class Onlooker:
 
     def _check_promise(self, broker: Broker, link: Link, asked: Asked, response: Any, now: Millis) -> None:
         self.transactions.answered(asked, response)
+        self.shares.answered(link, asked, response, self._turn_began)
         match request := asked.request:
             case ConsumerGroupHeartbeatRequest():
                 self.consumers.heartbeat(link, asked, response, broker)
@@ -350,6 +366,10 @@ class Onlooker:
                 continue
             if head.asked_at >= self._turn_began or isinstance(head.request, JoinGroupRequest | SyncGroupRequest):
                 continue
+            if isinstance(head.request, ShareFetchRequest):
+                if self.world.now <= head.asked_at + head.request.max_wait_ms + LONGEST_PAUSE_MS:
+                    continue
+                raise Violation("a fetch has a deadline", f"{link.owner.name}: {brief(head.request)}")
             if not isinstance(head.request, FetchRequest | HeartbeatRequest | ConsumerGroupHeartbeatRequest):
                 raise Violation("every request is answered", f"{link.owner.name}: {brief(head.request)}")
 

@@ -8,6 +8,7 @@ from typing import Any
 from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.handlers.shares.requests import STEP, acknowledge, check_names, end_of, session_of
 from kohort.broker.request import ROW_BYTES, InSteps, RequestContext
+from kohort.broker.shares.sessions import CLOSES, Session
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.share_acknowledge import (
@@ -29,7 +30,8 @@ def share_acknowledge(state: BrokerState, request: ShareAcknowledgeRequest, cont
     if isinstance(session, ErrorCode):
         return ShareAcknowledgeResponse(error_code=session, error_message=session.message)
     steps = _steps(state, request, context, session)
-    if sum(len(topic.partitions) for topic in request.topics) > STEP:
+    ends = len(session.partitions) if request.share_session_epoch == CLOSES else 0
+    if max(ends, sum(len(topic.partitions) for topic in request.topics)) > STEP:
         return InSteps(steps)
     return _last(steps)
 
@@ -44,7 +46,7 @@ def _last(steps: Generator[int, None, Any]) -> Any:
 
 
 def _steps(
-    state: BrokerState, request: ShareAcknowledgeRequest, context: RequestContext, session: Any
+    state: BrokerState, request: ShareAcknowledgeRequest, context: RequestContext, session: Session
 ) -> Generator[int, None, ShareAcknowledgeResponse]:
     assert request.group_id is not None
     assert request.member_id is not None
@@ -71,7 +73,7 @@ def _steps(
                 yield STEP * ROW_BYTES
         topics.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=tuple(rows)))
         yield ROW_BYTES
-    end_of(state, session, request.share_session_epoch)
+    yield from end_of(state, session, request.share_session_epoch)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=state.shares.settings_of(request.group_id).lock_ms,
         responses=tuple(topics),

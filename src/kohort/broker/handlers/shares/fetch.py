@@ -105,6 +105,9 @@ def _steps(
 ) -> Generator[Any, None, ShareFetchResponse | FetchWait]:
     """The session, and the acknowledgements."""
     deadline_ms = state.now + max(request.max_wait_ms, 0)
+    if request.share_session_epoch == OPENS:
+        while state.shares.release_first(str(request.group_id), str(request.member_id)):
+            yield 0
     session = _session(state, request, context)
     if _size(request) > STEP:
         yield ROW_BYTES * _size(request)
@@ -134,7 +137,7 @@ def _steps(
     size = max(len(session.partitions), 1)
     wait = _wait(request, context, size, deadline_ms, sharing)
     if request.share_session_epoch == CLOSES:
-        end_of(state, session, CLOSES)
+        yield from end_of(state, session, CLOSES)
         return (yield from _answer(state, wait, leaders, {}))
     return (yield from _evaluated(state, wait, at_once=False))
 
@@ -214,6 +217,8 @@ def _evaluated(
         state.reads.remove(wait.context.request_id)
     has_news = bool(looking.rows) or bool(sharing.acked)
     if not has_news and not is_due and session.partitions and state.fetch_waits.has_room(wait.size):
+        for found in looking.found:  # fewer than its MinBytes: they may be enough for a fetch that came later
+            state.fetch_waits.share_freed(found.log.log, found.key.group, behind=wait.context.request_id)
         # Records behind those that nobody is to get are looked for in the next turn.
         return _parked(state, wait, looking.waits_for, woken=looking.pending or looking.skipped)
     _wake_others(looking)

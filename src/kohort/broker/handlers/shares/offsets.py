@@ -54,8 +54,9 @@ def _described(state: BrokerState, asked: OffsetsAskedGroup) -> Generator[int, N
     wanted: list[tuple[str, Iterable[int]]] = []
     if asked.topics is None:
         group = state.shards[state.shard_of(asked.group_id)].shares.groups.get(asked.group_id)
-        infos = group.initialized.values() if group is not None else ()
-        wanted += [(info.topic_name, info.partitions) for info in infos]
+        if group is not None:
+            infos = (info for info in group.initialized.values() if info.topic_id not in group.deleting)
+            wanted += [(info.topic_name, info.partitions) for info in infos]
     else:
         wanted += [(topic.topic_name, topic.partitions) for topic in asked.topics]
     topics = []

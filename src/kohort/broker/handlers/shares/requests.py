@@ -5,7 +5,7 @@ Rows SH4 to SH10 and SH54 to SH57.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kohort.broker.handlers.leaders import CurrentLeaders
@@ -55,10 +55,12 @@ def session_of(state: BrokerState, request: Any, context: RequestContext) -> Ses
     return state.shares.sessions.next_request(key, request.share_session_epoch)
 
 
-def end_of(state: BrokerState, session: Session, epoch: int) -> None:
+def end_of(state: BrokerState, session: Session, epoch: int) -> Generator[int, None, None]:
     """After the acknowledgements of a request."""
     if epoch == CLOSES and state.shares.sessions.is_open(session):
         state.shares.close_session(session)
+        while state.shares.release_first(session.key.group, session.key.member):
+            yield 0
 
 
 def has_acks(topics: Iterable[Any]) -> bool:
