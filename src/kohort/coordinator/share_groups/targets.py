@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.coordinator.events import Millis, Record
+from kohort.coordinator.events import JournalEntry, Millis, Record, What
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.settings.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.share_groups.assignor import assigned
@@ -26,7 +26,7 @@ from kohort.coordinator.share_groups.records import (
 from kohort.coordinator.shares.events import RESET, DeleteShares, InitializeShares
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics, hash_of
-from kohort.wire.schemas.share_group_records import TopicPartitionsInfo
+from kohort.wire.schemas.share_group_records import ShareGroupMemberMetadataValue, TopicPartitionsInfo
 
 SESSION, ASSIGN, INITIALIZE = "share session", "share assign", "share initialize"
 """Deadlines of share groups. Of the first, the third part of the key is a member."""
@@ -58,6 +58,30 @@ class ShareTargets:
         """Records are applied at once (docs/decisions/0005)."""
         self.running.out.records.append(record)
         self.hard.apply(record)
+
+    def note(
+        self,
+        group: ShareGroup,
+        what: What,
+        cause: str,
+        member_id: str,
+        member: ShareGroupMemberMetadataValue,
+        waited_ms: Millis = -1,
+    ) -> None:
+        """Add a journal entry about a member."""
+        self.running.out.journal.append(
+            JournalEntry(
+                group=group.group_id,
+                what=what,
+                cause=cause,
+                generation_id=group.epoch,
+                member_id=member_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                waited_ms=waited_ms,
+                protocol_type="share",
+            )
+        )
 
     def found(self, group_id: str) -> ShareGroup:
         """The group, which is created if it is not there."""
