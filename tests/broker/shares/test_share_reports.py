@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from share_driver import ACCEPT, RELEASE, REJECT, Member, share_world
+from share_driver import ACCEPT, REJECT, RELEASE, Member, share_world
 from wire_driver import GROUP, SET, Connection, delete_topics
 
 from kohort.coordinator.shares.events import ShareKey
@@ -157,7 +157,7 @@ def test_redelivered_records_survive_a_restart() -> None:
 
 
 def test_what_cannot_be_delivered_again() -> None:
-    wire, client, [a] = share_world(6, members="a")
+    _, client, [a] = share_world(6, members="a")
     a.take()
     assert a.ack((0, 5, ACCEPT)) == 0
     assert redeliver(client, (0, 1), start=0).error_code == 42, "another broker would reset the offset"

@@ -1,4 +1,4 @@
-"""`kohort groups configs`, `hold` and `release`: the settings of a single group.
+"""`kohort groups configs` and `hold`, and the end of a hold: the settings of a single group.
 
 They are the configs of the group's GROUP resource, so any admin client can read and change them. A rollout freeze
 consists of three of these configs: until a time, or until the group has enough members, members come and go without a
@@ -77,17 +77,13 @@ def hold(
     typer.echo(f"{group}: rebalances are{again} held for {duration(length_ms)}, until {_end(until_ms, until_members)}")
 
 
-def release(group: Group, where: ClusterOptions = DEFAULT_CLUSTER) -> None:
-    """End the hold of a group's rebalances.
-
-    The pending rebalance starts at once.
-    """
-    with connected(where) as cluster:
-        entries = _settings(cluster, group)
-        present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
-        cluster.alter_group_configs(group, dict.fromkeys(present))
+def end_hold(cluster: Cluster, group: str) -> str:
+    """`kohort groups release` of a group that is no share group. Returns the outcome in words."""
+    entries = _settings(cluster, group)
+    present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
+    cluster.alter_group_configs(group, dict.fromkeys(present))
     was_held = _is_held(_texts(entries))
-    typer.echo(f"{group}: rebalances are not held any more" if was_held else f"{group}: rebalances were not held")
+    return f"{group}: rebalances are not held any more" if was_held else f"{group}: rebalances were not held"
 
 
 def configs(

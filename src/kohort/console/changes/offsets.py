@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.cli.groups.delete import UNDELETED, places_to_delete, refused_words, why_not
-from kohort.cli.groups.lookup import Offsets
+from kohort.cli.groups.delete import places_to_delete, refused_words
+from kohort.cli.groups.lookup import UNDELETED, Offsets, why_not
 from kohort.cli.groups.offset_plan import (
     MOVE_COLUMNS,
     Move,
