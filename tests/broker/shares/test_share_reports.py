@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 from share_driver import ACCEPT, REJECT, RELEASE, Member, share_world
-from wire_driver import GROUP, SET, Connection, delete_topics
+from test_scrape import lines_of, scrape_of
+from wire_driver import GROUP, SET, Connection, Wire, delete_topics
 
+from kohort.broker.metrics.samples import Samples
 from kohort.coordinator.shares.events import ShareKey
 from kohort.wire.schemas.alter_share_group_offsets import (
     NOT_SET,
@@ -100,7 +102,7 @@ def test_what_was_archived_and_why() -> None:
         [4, 4, 2, "delivered too often", "b"],
     ]
     assert found["counts"] == {
-        "acquired": 7,
+        "delivered": 7,
         "accepted": 3,
         "rejected": 1,
         "released": 1,
@@ -138,9 +140,18 @@ def test_finished_records_are_delivered_again() -> None:
     assert b.ack((1, 1, ACCEPT), (3, 3, ACCEPT)) == 0
     assert a.ack((4, 5, ACCEPT)) == 0
     assert described(client).start_offset == 6
-    assert "records redelivered: 2 records: t[0] 3-3 1-1 4-4 8-9" in stories(client)
+    assert "records redelivered: 2 records: t[0] 3 1 4 8-9" in stories(client)
     for shard in wire.broker.state.shares.shards:
         shard.validate()
+
+
+def test_archived_records_that_are_delivered_again_are_archived_no_more() -> None:
+    _, client, [a] = share_world(6, members="a")
+    a.take()
+    assert a.ack((0, 5, REJECT)) == 0
+    assert [row[:2] for row in records(client)["archived"]] == [[0, 5]]
+    assert redeliver(client, (1, 1), (5, 5)).redelivered == 2
+    assert [row[:2] for row in records(client)["archived"]] == [[0, 0], [2, 4]]
 
 
 def test_redelivered_records_survive_a_restart() -> None:
@@ -188,3 +199,59 @@ def test_reports_are_forgotten_with_the_share_partition() -> None:
     assert key in shard.tallies
     client.ask(delete_topics("t"), 5)
     assert key not in shard.tallies
+
+
+def test_metrics_of_a_share_group() -> None:
+    wire, client, [a, b] = share_world(10)
+    a.take(max_records=4, batch_size=1)
+    assert a.ack((0, 0, ACCEPT), (1, 1, REJECT), (2, 2, RELEASE)) == 0
+    b.take(max_records=1)
+    wire.advance(2_000)
+    found = scraped(wire)
+    labels = '{group="g",topic="t",partition="0"}'
+    assert found["members"] == ['{group="g"} 2']
+    assert found["lag"] == [f"{labels} 8"]
+    assert found["lag_sum"] == ['{group="g"} 8']
+    assert found["start_offset"] == [f"{labels} 2"]
+    assert found["in_flight"] == [f"{labels} 2"]
+    assert found["in_flight_sum"] == ['{group="g"} 2']
+    assert found["given_back"] == [f"{labels} 0"], "b has what a gave back"
+    assert found["standing_seconds"] == [f"{labels} 2"]
+    assert found["records_total"] == [
+        '{group="g",outcome="accepted"} 1',
+        '{group="g",outcome="delivered"} 5',
+        '{group="g",outcome="rejected"} 1',
+        '{group="g",outcome="released"} 1',
+    ]
+    [lag] = found["lag"]
+    assert lag == f"{labels} {described(client).lag}", "both are exact"
+
+
+def test_metrics_of_share_groups_have_a_limit() -> None:
+    wire, _, [a] = share_world(3, members="a", metrics_groups_granularity="group")
+    a.take()
+    found = scraped(wire)
+    assert found["lag_sum"] == ['{group="g"} 3']
+    assert "lag" not in found
+    wire, _, [a] = share_world(3, members="a", metrics_max_series=260)
+    a.take()
+    assert "lag" not in scraped(wire), "no room for partitions"
+
+
+def scraped(wire: Wire) -> dict[str, list[str]]:
+    """The series of share groups, by the rest of their names."""
+    found: dict[str, list[str]] = {}
+    for line in lines_of(_all(wire), "kohort_share_group_"):
+        name, brace, rest = line.removeprefix("kohort_share_group_").partition("{")
+        found.setdefault(name, []).append(brace + rest)
+    return found
+
+
+def _all(wire: Wire) -> Samples:
+    scrape = scrape_of(wire)
+    try:
+        while True:
+            next(scrape)
+    except StopIteration as done:
+        found: Samples = done.value
+        return found

@@ -374,7 +374,7 @@ def _print_members(group: GroupDescription, subject: Subject | None, *, verbose:
     columns: dict[Column, Callable[[GroupMember], Cell]] = {
         Column("GROUP", shrinks=True, repeats=True): lambda _: group.group_id,
         name("CONSUMER-ID"): lambda member: member.member_id,
-        name("GROUP-INSTANCE-ID"): lambda member: member.group_instance_id,
+        **({} if group.type == SHARE else {name("GROUP-INSTANCE-ID"): lambda member: member.group_instance_id}),
         name("HOST"): lambda member: member.host,
         name("CLIENT-ID"): lambda member: member.client_id,
     }

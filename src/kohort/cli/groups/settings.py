@@ -18,7 +18,7 @@ from kohort.cli.groups.wording import duration, instant
 from kohort.cli.option_objects import milliseconds
 from kohort.cli.output import Format, Output, name, print_document, print_table
 from kohort.client.admin.configs import ConfigEntry, ConfigSource
-from kohort.client.admin.groups import DEAD
+from kohort.client.admin.groups import DEAD, SHARE
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.wire.errors import ErrorCode
@@ -64,6 +64,8 @@ def hold(
         if found.type == "classic":
             only = "only groups whose members use the consumer protocol (group.protocol=consumer) can be held"
             fail(f"group {group} is a classic group; {only}")
+        if found.type == SHARE:
+            fail(f"group {group} is a share group: its members come and go without a rebalance")
         if UNTIL not in (own := _texts(_settings(cluster, group))):
             fail(f"the cluster has no rollout holds: its groups have no config {UNTIL}")
         until_ms = int(time.time() * 1000) + length_ms

@@ -68,7 +68,7 @@ from kohort.coordinator.shares.redelivery import again
 from kohort.coordinator.shares.settings import SettingsOf
 from kohort.coordinator.shares.share_partition import SharePartition
 from kohort.coordinator.shares.state import ShareState, Snapshot, Update
-from kohort.coordinator.shares.tally import ACQUIRED, EXPIRED, SESSION_OVER, SKIPPED, Tally
+from kohort.coordinator.shares.tally import DELIVERED, EXPIRED, SESSION_OVER, SKIPPED, Tally
 from kohort.coordinator.state_machine import LogName
 from kohort.wire.errors import ErrorCode
 
@@ -253,7 +253,7 @@ class ShareShard:
         acquired, archived = served.acquire(event, self._settings_of(event.key.group), now)
         self._total.bytes += len(served.locks) - before
         tally = self.tallies[event.key]
-        tally.count(ACQUIRED, acquired.records)
+        tally.count(DELIVERED, acquired.records)
         if archived:
             tally.count(SKIPPED, acquired.archived)
             self._put(event.key, served.state, archived, now)
@@ -349,6 +349,8 @@ class ShareShard:
             )
             self._records.append(share_record(event.key, _snapshot(changed, (), start, state.leader_epoch, now)))
             self._freed.append(Freed(event.key))
+            if event.key in self.tallies:
+                self.tallies[event.key].forget(event.ranges)
         return count
 
     def _tell_archived(self, key: ShareKey, archived: list[Archived]) -> None:

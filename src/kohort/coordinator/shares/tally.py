@@ -15,9 +15,9 @@ from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, Cell
 from kohort.coordinator.shares.events import GAP, REJECT, AckBatch, Archived
 from kohort.coordinator.shares.share_partition import Lock
 
-ACQUIRED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER = "acquired", "accepted", "released", "lock ended", "session over"
+DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER = "delivered", "accepted", "released", "lock ended", "session over"
 REJECTED, TOO_OFTEN, GAPS, SKIPPED = "rejected", "delivered too often", "gaps", "skipped"
-OUTCOMES = (ACQUIRED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER, REJECTED, TOO_OFTEN, GAPS, SKIPPED)
+OUTCOMES = (DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER, REJECTED, TOO_OFTEN, GAPS, SKIPPED)
 """What is counted, in records. The first is a delivery, the others end one; skipped are records of aborted
 transactions, and those that are no longer in the log, which nobody is to get."""
 KEPT = 50
@@ -71,6 +71,21 @@ class Tally:
             found.append(Archived(first, last, count, TOO_OFTEN, member, now))
         self._keep(found)
         return found
+
+    def forget(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """These records are delivered again."""
+        for first, last in ranges:
+            kept: list[Archived] = []
+            for one in self.archived or ():
+                if one.last < first or last < one.first:
+                    kept.append(one)
+                    continue
+                if one.first < first:
+                    kept.append(one._replace(last=first - 1))
+                if last < one.last:
+                    kept.append(one._replace(first=last + 1))
+            if self.archived is not None:
+                self.archived = deque(kept, maxlen=KEPT)
 
     def _keep(self, found: Sequence[Archived]) -> None:
         for one in found:

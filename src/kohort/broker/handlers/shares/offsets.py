@@ -25,6 +25,7 @@ from kohort.wire.schemas.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
     NewOffset,
+    OffsetRange,
 )
 from kohort.wire.schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -175,7 +176,7 @@ def _redeliver(
             total += outcome
             partitions.append(AlteredOffset(partition_index=index, redelivered=outcome))
             if outcome:
-                ranges = [f"{one.first_offset}-{one.last_offset}" for one in wanted.redeliver[:SHOWN]]
+                ranges = [_words(one) for one in wanted.redeliver[:SHOWN]]
                 places.append(f"{topic.topic_name}[{index}] {' '.join(ranges)}")
         rows.append(AlteredOffsetsTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=tuple(partitions)))
     if total:
@@ -183,6 +184,10 @@ def _redeliver(
         places[0] = f"{total} records: {places[0]}" if total > 1 else f"1 record: {places[0]}"
         _journal(state, context, request.group_id, "records redelivered", places)
     return AlterShareGroupOffsetsResponse(responses=tuple(rows))
+
+
+def _words(one: OffsetRange) -> str:
+    return str(one.first_offset) if one.first_offset == one.last_offset else f"{one.first_offset}-{one.last_offset}"
 
 
 def _redelivered(state: BrokerState, key: ShareKey, wanted: NewOffset, request_id: RequestId) -> ErrorCode | int:

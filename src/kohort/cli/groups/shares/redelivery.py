@@ -158,11 +158,23 @@ def archived_of(offsets: ShareOffsets, places: Sequence[TopicPartition], why: st
 
 
 def finished_of(offsets: ShareOffsets, place: TopicPartition, ranges: Sequence[tuple[int, int]]) -> list[Again]:
-    """The parts of ranges that are in the log, and not behind what was delivered."""
+    """The parts of ranges that are in the log, and that were delivered and are over."""
     records = offsets.partitions[place].records or {}
     low, high = records.get("log_start", 0), records.get("next_offset", 0) - 1
-    cut = [(max(first, low), min(last, high)) for first, last in ranges]
-    return [Again(place, first, last) for first, last in sorted(cut) if first <= last][:MOST_RANGES]
+    open_ones = sorted((row[0], row[1]) for key in ("in_flight", "given_back") for row in records.get(key, ()))
+    found: list[Again] = []
+    for first, last in sorted(ranges):
+        at, end = max(first, low), min(last, high)
+        for begin, stop in open_ones:
+            if stop < at or begin > end:
+                continue
+            if at < begin:
+                found.append(Again(place, at, begin - 1))
+            at = stop + 1
+        if at <= end:
+            found.append(Again(place, at, end))
+        low = max(low, end + 1)
+    return found[:MOST_RANGES]
 
 
 def warnings(offsets: ShareOffsets, wanted: Sequence[Again]) -> list[str]:
