@@ -82,9 +82,9 @@ def delete_offsets(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Delete committed offsets of a group, or what a share group has of topics.
+    """Delete committed offsets of a group.
 
-    Asks first; without a terminal it needs --yes. No member of the group may subscribe to the topic; a share group must
+    Of a share group, all that it has of a topic. Asks first; without a terminal it needs --yes. No member of the group may subscribe to the topic; a share group must
     have no members.
     """
     scope = scope_of("--topic", topic)

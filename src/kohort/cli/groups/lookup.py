@@ -74,9 +74,11 @@ def matching(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def selected(cluster: Cluster, names: Sequence[str]) -> list[ListedGroup]:
-    """The listed groups with these names or patterns, all without names; no share and streams groups."""
-    listed = [group for group in cluster.list_groups() if group.type.lower() not in OTHER_TYPES]
+def selected(cluster: Cluster, names: Sequence[str], *, shares: bool = False) -> list[ListedGroup]:
+    """The listed groups with these names or patterns, all without names; no streams groups, and share groups only with
+    `shares`."""
+    others = [one for one in OTHER_TYPES if not (shares and one == SHARE)]
+    listed = [group for group in cluster.list_groups() if group.type.lower() not in others]
     wanted = set(matching(names, (group.group_id for group in listed)))
     return [group for group in listed if not names or group.group_id in wanted]
 

@@ -138,9 +138,10 @@ def reset_offsets(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Set a group's committed offsets, or the start offsets of a share group.
+    """Set a group's committed offsets.
 
-    Shows what would change; --execute does it, and asks first. The group must have no members.
+    Of a share group, its start offsets. Shows what would change; --execute does it, and asks first. The group must have
+    no members.
     """
     to.check()
     scope = scope_of("--topic", topic or ())

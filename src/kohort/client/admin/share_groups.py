@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kohort.client.admin.groups import Committed
+from kohort.client.admin.lag import GroupLag, PartitionLag
 from kohort.client.errors import BadAnswer, check, error_code
 from kohort.client.metadata import TopicPartition
 from kohort.client.wire.blocking_connection import Connection
@@ -86,6 +88,17 @@ class ShareOffsets:
         return any(one.records is not None for one in self.partitions.values())
 
 
+def lag_of_shares(offsets: ShareOffsets, ends: Mapping[TopicPartition, int]) -> GroupLag:
+    """The unfinished records as a lag: what is finished counts as committed. `ends`: of partitions whose end the
+    coordinator does not tell."""
+    found = {}
+    for place, one in offsets.partitions.items():
+        end = one.records["log_end"] if one.records is not None else ends.get(place)
+        finished = Committed(end - one.lag) if end is not None and one.lag is not None else None
+        found[place] = PartitionLag(finished, end)
+    return GroupLag(found, None)
+
+
 class ShareGroups:
     """`Cluster.share_groups`."""
 
@@ -99,10 +112,8 @@ class ShareGroups:
         Kafka's. Raises UnsupportedVersion (before Kafka 4.1), ServerError."""
 
         def ask(asked: Sequence[str], connection: Connection) -> dict[str, ShareOffsets]:
-            groups = tuple(OffsetsAskedGroup(group_id=name, topics=None) for name in asked)
-            request = DescribeShareGroupOffsetsRequest(groups=groups, records_most=ranges)
-            answer = connection.request(request, DescribeShareGroupOffsetsResponse)
-            return {row.group_id: _offsets_of(row, connection.address) for row in answer.groups}
+            answer = connection.request(share_offsets_request(asked, ranges), DescribeShareGroupOffsetsResponse)
+            return {row.group_id: offsets_of_shares(row, connection.address) for row in answer.groups}
 
         return self._router.at_coordinators(group_ids, ask)
 
@@ -232,7 +243,16 @@ class ShareGroups:
         return refused
 
 
-def _offsets_of(row: DescribedOffsetsGroup, address: str) -> ShareOffsets:
+# -- requests and answers, for surveys too
+
+
+def share_offsets_request(group_ids: Iterable[str], ranges: int) -> DescribeShareGroupOffsetsRequest:
+    groups = tuple(OffsetsAskedGroup(group_id=name, topics=None) for name in group_ids)
+    return DescribeShareGroupOffsetsRequest(groups=groups, records_most=ranges)
+
+
+def offsets_of_shares(row: DescribedOffsetsGroup, address: str) -> ShareOffsets:
+    """Raises BadAnswer."""
     if row.error_code:
         return ShareOffsets(error=error_code(row.error_code))
     found: dict[TopicPartition, ShareOffset] = {}

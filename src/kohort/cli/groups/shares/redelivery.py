@@ -86,9 +86,9 @@ def redeliver(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Deliver finished records of a share group again, on kohort.
+    """Deliver finished records of a share group again.
 
-    Archived ones, or any by their offsets, while members go on. Shows what would be done; --execute does it, and asks
+    Archived ones, or any by their offsets, while members go on; only kohort does this. Shows what would be done; --execute does it, and asks
     first.
     """
     scope = scope_of("--topic", topic or ())

@@ -49,7 +49,7 @@ def release(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """End the hold of a group's rebalances, or give back what members of a share group hold.
+    """End a hold, or give back records of a share group.
 
     After a hold, the pending rebalance starts at once. Records of a share group go to other members at once, and
     acknowledgements of the member that had them are refused: --execute does it, and asks first.
