@@ -86,6 +86,19 @@ def test_lists_and_patterns_have_share_groups(kohort: Kohort, worker: ShareMembe
     assert "simple" in kohort("groups", "describe", group, "--state").out
 
 
+def test_watch_and_doctor(kohort: Kohort, worker: ShareMember, group: str) -> None:
+    worked(worker)
+    [row] = json.loads(kohort("groups", "watch", group, "--once", "--interval", "100ms", "-o", "json").out)["groups"]
+    assert (row["type"], row["lag"], row["members"]) == ("share", 7, 1)
+    assert [one["owner"] for one in row["offsets"] if one["partition"] == 0] == ["worker holds 3"]
+    looked = kohort("groups", "doctor", group, "--for", "100ms", "-o", "json", code=1)
+    [finding] = json.loads(looked.out)["findings"]
+    assert (finding["kind"], finding["severity"]) == ("gave up", "warning")
+    worker.leave()
+    kinds = [one["kind"] for one in json.loads(kohort("groups", "doctor", group, "-o", "json", code=1).out)["findings"]]
+    assert kinds == ["deserted", "gave up"]
+
+
 def test_explain(kohort: Kohort, worker: ShareMember, group: str) -> None:
     worked(worker)
     told = kohort("groups", "explain", group).out

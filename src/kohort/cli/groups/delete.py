@@ -84,8 +84,8 @@ def delete_offsets(
 ) -> None:
     """Delete committed offsets of a group.
 
-    Of a share group, all that it has of a topic. Asks first; without a terminal it needs --yes. No member of the group may subscribe to the topic; a share group must
-    have no members.
+    Of a share group, all that it has of a topic. Asks first; without a terminal it needs --yes. No member of the group
+    may subscribe to the topic; a share group must have no members.
     """
     scope = scope_of("--topic", topic)
     with connected(where) as cluster:

@@ -88,8 +88,8 @@ def redeliver(
 ) -> None:
     """Deliver finished records of a share group again.
 
-    Archived ones, or any by their offsets, while members go on; only kohort does this. Shows what would be done; --execute does it, and asks
-    first.
+    Archived ones, or any by their offsets, while members go on; only kohort does this. Shows what would be done;
+    --execute does it, and asks first.
     """
     scope = scope_of("--topic", topic or ())
     ranges = [range_of(text) for text in offset or ()]
