@@ -82,7 +82,7 @@ def release(
     elif not execute:
         show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
     elif not refused:
-        show([Line(done_words(found, rows, wanted))])
+        show([Line(released_words(found, rows, wanted))])
     for (member_id, place), code in refused.items():
         complain(f"not released: {words_of([place])} of {plain(member_id)}, because of {code.name}: {code.message}")
     if refused:
@@ -157,7 +157,7 @@ def record_count(rows: Sequence[tuple[Cell, ...]]) -> int:
     return sum(int(row[4] or 0) for row in rows)
 
 
-def done_words(group: GroupDescription, rows: Sequence[tuple[Cell, ...]], wanted: Sequence[str]) -> str:
+def released_words(group: GroupDescription, rows: Sequence[tuple[Cell, ...]], wanted: Sequence[str]) -> str:
     names, by_id = names_of(group)
     whose = ", ".join(member_words(member_id, names, by_id) for member_id in wanted[:5])
     more = f" and {len(wanted) - 5} more" if len(wanted) > 5 else ""

@@ -174,6 +174,7 @@ def idle(case: Case) -> Iterator[Finding]:
         and not is_full(one)
     }
     if waiting:
+        takes = "takes" if len(members) == 1 else "take"
         names = case.names()
         who = rest_of(names.with_host(as_document(member)) for member in members)
         stands = max((one.records or {}).get("stands_ms", 0) for one in waiting.values())
@@ -181,7 +182,7 @@ def idle(case: Case) -> Iterator[Finding]:
             Severity.WARNING,
             case.name,
             "members fetch nothing",
-            f"has {plural(len(members), 'member')} that {'takes' if len(members) == 1 else 'take'} nothing of {words_of(waiting)} for {duration(stands)}, "
+            f"has {plural(len(members), 'member')} that {takes} nothing of {words_of(waiting)} for {duration(stands)}, "
             f"where {plural(sum(one.lag or 0 for one in waiting.values()), 'record')} wait: {who}",
             "Look whether they poll, and whether they still work on records of other partitions",
             f"kohort groups describe {case.quoted} --members --verbose",
