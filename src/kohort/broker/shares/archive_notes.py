@@ -15,6 +15,8 @@ from kohort.coordinator.shares.events import Archived, RecordsArchived
 INTERVAL_MS = 1_000
 SHOWN = 5
 """Ranges in one entry; the number of records counts all."""
+MOST_MEMBERS = 20
+"""Members that are named within an interval."""
 MOST_GROUPS = 10_000
 """Groups of which is known when their last entry was."""
 
@@ -46,6 +48,8 @@ class ArchiveNotes:
             del self._pending[next(iter(self._pending))]
         for one in effect.archived:
             about = one.why, one.member
+            if about not in pending.records and len(pending.records) >= MOST_MEMBERS:
+                about = one.why, ""
             pending.records[about] = pending.records.get(about, 0) + one.last - one.first + 1
             ranges = pending.ranges.setdefault(about, [])
             if len(ranges) <= SHOWN:

@@ -24,6 +24,10 @@ MOST = 1_000
 """Ranges of a partition in an answer."""
 
 
+MOST_HOLDERS = 200
+"""Members that are named; the number of records counts all."""
+
+
 class InFlight(msgspec.Struct, array_like=True):
     """A range of locked records."""
 
@@ -84,6 +88,7 @@ class ShareReport(msgspec.Struct, omit_defaults=True):
     """Which holds it; empty if it waits."""
     in_flight_records: int = 0
     holders: dict[str, Holding] = {}
+    """At most MOST_HOLDERS."""
     given_back_records: int = 0
     most_deliveries: int = 0
     """Of the records that are in flight or given back."""
@@ -152,11 +157,12 @@ def _locks(
         found.in_flight_records += records
         found.most_deliveries = max(found.most_deliveries, count)
         holding = found.holders.get(member)
-        if holding is None:
+        if holding is None and len(found.holders) < MOST_HOLDERS:
             holding = found.holders[member] = Holding(next_end_ms=left)
-        holding.records += records
-        holding.deliveries[count] = holding.deliveries.get(count, 0) + records
-        holding.next_end_ms = min(holding.next_end_ms, left)
+        if holding is not None:
+            holding.records += records
+            holding.deliveries[count] = holding.deliveries.get(count, 0) + records
+            holding.next_end_ms = min(holding.next_end_ms, left)
         if len(found.in_flight) < most:
             found.in_flight.append(InFlight(first, final, member, count, left))
         if first <= stored.start <= final:

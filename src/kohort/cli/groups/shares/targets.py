@@ -13,17 +13,13 @@ from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
 
 
-def is_share_group(cluster: Cluster, group_id: str) -> bool:
-    return described(cluster, group_id).type == SHARE
-
-
 def described(cluster: Cluster, group_id: str) -> GroupDescription:
     [group] = cluster.describe_groups([group_id]).values()
     return group
 
 
 def share_group(cluster: Cluster, group_id: str, unchanged: str) -> GroupDescription:
-    """The group. Fails if it is none of these."""
+    """The group. Fails if there is no share group of this name."""
     group = described(cluster, group_id)
     if group.state == DEAD:
         fail(f"{does_not_exist(cluster, group_id)}; {unchanged}")
