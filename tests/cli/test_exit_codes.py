@@ -27,6 +27,7 @@ ARGUMENTS = {
         "groups delete": "g --yes",
         "groups delete-offsets": "g --topic t --yes",
         "groups remove-member": "g --all",
+        "groups redeliver": "g --archived",
         "groups export": "g",
         "groups configs": "g",
         "groups hold": "g --for 5m",

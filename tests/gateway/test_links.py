@@ -10,13 +10,17 @@ from contextlib import closing
 import pytest
 from gateway_server import GatewayServer, wait_for
 
+from kohort.broker.apis import OF_SHARE_GROUPS
 from kohort.client.errors import ConnectionFailed, UnsupportedVersion
 from kohort.client.wire.blocking_connection import Connection
+from kohort.config import Config, ConfigError
+from kohort.gateway.run import gateway_config
 from kohort.testing import KohortServer
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.codec import encode_request
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kohort.wire.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -24,6 +28,7 @@ from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoo
 from kohort.wire.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.wire.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 HELD_MS = 4_000
 TRANSACTION = 1
@@ -192,6 +197,30 @@ def test_offsets_in_transactions_are_refused(connection: Connection, caplog: pyt
     with caplog.at_level("INFO", "kohort"), pytest.raises(ConnectionFailed):
         connection.request(asked, object, version=3)
     assert "offsets in transactions do not pass a gateway" in caplog.text
+
+
+def test_share_groups_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if the cluster has them."""
+    with KohortServer(group_share_enable=True) as cluster:
+        host, _, port = cluster.bootstrap_servers.rpartition(":")
+        joins_shares = ShareGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=("t",)
+        )
+        with closing(Connection(host, int(port))) as direct:
+            assert direct.request(joins_shares, ShareGroupHeartbeatResponse).error_code == 0
+        with GatewayServer(cluster.bootstrap_servers) as server:
+            host, _, port = server.wait_for_upstream().bootstrap_servers.rpartition(":")
+            with closing(Connection(host, int(port))) as passed:
+                told = passed.request(ApiVersionsRequest(), ApiVersionsResponse, version=4)
+                assert not {api.api_key for api in told.api_keys} & OF_SHARE_GROUPS
+                assert "share.version" not in {one.name for one in told.finalized_features}
+                with pytest.raises(UnsupportedVersion, match="ShareGroupHeartbeat"):
+                    passed.request(joins_shares, ShareGroupHeartbeatResponse)
+                with caplog.at_level("INFO", "kohort"), pytest.raises(ConnectionFailed):
+                    passed.request(joins_shares, ShareGroupHeartbeatResponse, version=1)
+    assert "share groups do not pass a gateway" in caplog.text
+    with pytest.raises(ConfigError, match=r"group\.share\.enable has no meaning for a gateway"):
+        gateway_config(Config(group_share_enable=True))
 
 
 def test_no_request_stops_the_gateway(gateway: GatewayServer) -> None:

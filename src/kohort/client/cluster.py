@@ -21,6 +21,7 @@ from kohort.client.admin import (
     lag,
     open_transactions,
     quotas,
+    share_groups,
     topics,
     transactions,
     users,
@@ -50,8 +51,7 @@ from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCrede
 
 Isolation = partition_leaders.Isolation
 
-BROKER_DEFAULT = -1
-ALL = -1
+BROKER_DEFAULT = ALL = -1
 
 
 class Cluster:
@@ -302,18 +302,13 @@ class Cluster:
         return groups.describe_groups(self._router, group_ids)
 
     def explain_group(self, group_id: str, *, last: int = 20) -> GroupExplanation:
-        """The newest stories of a group's rebalances, and the members that the rebalance under way waits for.
-
-        Raises NoJournal if the group's coordinator shows no journal: only kohort keeps one, for users who may
-        DESCRIBE the cluster.
-        """
+        """The newest stories of a group's rebalances, and the members that the rebalance under way waits for. Raises
+        NoJournal if the coordinator shows no journal: only kohort keeps one, for users who may DESCRIBE the cluster."""
         return explanations.explain_group(self._router, group_id, last)
 
     def group_configs(self, group_ids: Iterable[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """The settings of groups, by group, in order of their names; includes defaults.
-
-        A group need not exist. Raises ServerError (INVALID_REQUEST from brokers whose groups have no settings).
-        """
+        """The settings of groups, by group, in order of their names; includes defaults. A group need not exist. Raises
+        ServerError (INVALID_REQUEST from brokers whose groups have no settings)."""
         return configs.describe_configs(self._router, ResourceType.GROUP, group_ids)
 
     def alter_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
@@ -323,6 +318,11 @@ class Cluster:
     def delete_group(self, group_id: str) -> None:
         """Delete a group and its offsets. Raises ServerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         groups.delete_group(self._router, group_id)
+
+    @property
+    def share_groups(self) -> share_groups.ShareGroups:
+        """Offsets, lag and records of share groups, and how to change them."""
+        return share_groups.ShareGroups(self._router)
 
     def remove_members(self, group_id: str, members: Sequence[Member], reason: str = "") -> dict[Member, ErrorCode]:
         """Remove members. Returns the refused ones, and why. Raises ServerError, UnsupportedVersion (Kafka < 2.4)."""
@@ -370,8 +370,7 @@ class Cluster:
         return {place: error_code(code) for place, code in refused.items()}
 
     def leave_as(self, group_id: str, member: Committer, *, classic: bool) -> None:
-        """Make a member leave its group, for instance one whose process has died, so that its session need not end
-        first.
+        """Make a member leave its group, for instance one whose process has died, before its session ends.
 
         The place of a static member of KIP-848's protocol is kept, so that it may come back; a static member of the
         `classic` protocol stays in the group. Nothing happens if there is no such member.

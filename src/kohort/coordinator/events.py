@@ -273,6 +273,11 @@ What = Literal[
     "group unloaded",
     "offsets deleted",
     "offsets changed",  # by commits from outside of a live group
+    # of a share group
+    "records archived",  # cause: how many, why, and where; the member rejected them, or had them last
+    "records redelivered",  # by an operator; the cause says how many
+    "share offsets set",  # by an operator, as the next one
+    "share offsets deleted",
     "server paused",  # deadlines of members would have passed meanwhile; the cause says what kept the server
 ]
 

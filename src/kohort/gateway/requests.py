@@ -11,7 +11,7 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import NamedTuple
 
-from kohort.broker.apis import APIS
+from kohort.broker.apis import APIS, OF_SHARE_GROUPS
 from kohort.gateway.versions import FORWARDED, OWN_KEYS
 from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import PIECE, BadLength, read_unsigned_varint, skip_tagged_fields
@@ -54,6 +54,10 @@ MOST_BEFORE_ACKS = 65_536
 REFUSED = {
     25: "AddOffsetsToTxn: offsets in transactions do not pass a gateway (docs/gateway.md)",
     28: "TxnOffsetCommit: offsets in transactions do not pass a gateway (docs/gateway.md)",
+    **dict.fromkeys(
+        OF_SHARE_GROUPS,
+        "share groups do not pass a gateway; their members connect to the cluster's own address (docs/gateway.md)",
+    ),
 }
 
 

@@ -14,6 +14,11 @@ def gateway_config(config: Config) -> Config:
     """The settings of the server within a gateway. Raises ConfigError for those that make no sense there."""
     if config.brokers != 1:
         raise ConfigError("brokers has no meaning for a gateway: it has a listener for each broker of its upstream")
+    if config.group_share_enable:
+        raise ConfigError(
+            "group.share.enable has no meaning for a gateway: share groups do not pass it. Their members connect to "
+            "the upstream cluster's own address"
+        )
     for listener in listeners_of(config):
         if listener.is_sasl:
             raise ConfigError(

@@ -41,6 +41,7 @@ class Explaining:
         if self._room <= 0:
             return group
         state, journal = self._state, self._state.journal
+        state.shares.archive_notes.tell(group.group_id, state.now)
         explanation = msgspec.json.encode(
             Explanation(
                 now_ms=state.now,

@@ -7,6 +7,7 @@ turn_times     how long turns and commits take, and what they append
 request_times  how long requests take, by API
 error_counts   the errors of answers, by API
 groups         offsets, lag, members and rebalances of groups
+share_groups   share groups: unfinished records, what is in flight, outcomes
 rows           what was read of a group
 group_names    which groups have series
 topics         partitions and their offsets

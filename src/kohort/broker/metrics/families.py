@@ -172,6 +172,25 @@ WAITING = _gauge(
     "Joins, syncs and held heartbeats (group), fetches that wait for records, and those whose records are read",
     "kind",
 )
+_SHARE = "kohort_share_group_"
+_OF_SHARE = "group", "topic", "partition"
+SHARE_MEMBERS = _gauge(f"{_SHARE}members", "Members of the share group", "group")
+SHARE_LAG_SUM = _gauge(f"{_SHARE}lag_sum", "Unfinished records of the share group", "group")
+SHARE_IN_FLIGHT_SUM = _gauge(f"{_SHARE}in_flight_sum", "Records that members of the share group hold", "group")
+SHARE_RECORDS = _counter(
+    f"{_SHARE}records_total",
+    "Deliveries, and how they ended, since the server began to serve the group",
+    "group",
+    "outcome",
+)
+SHARE_LAG = _gauge(f"{_SHARE}lag", "Unfinished records of the partition", *_OF_SHARE)
+SHARE_START = _gauge(f"{_SHARE}start_offset", "Everything below is finished", *_OF_SHARE)
+SHARE_IN_FLIGHT = _gauge(f"{_SHARE}in_flight", "Records that members hold", *_OF_SHARE)
+SHARE_GIVEN_BACK = _gauge(f"{_SHARE}given_back", "Records that wait for another delivery", *_OF_SHARE)
+SHARE_STANDS = _gauge(
+    f"{_SHARE}standing_seconds", "For how long the start offset has not moved; 0 without unfinished records", *_OF_SHARE
+)
+SHARE_SESSIONS = _gauge("kohort_share_sessions", "Open share sessions")
 CONNECTIONS = _gauge("kohort_connections", "Open connections, those that have to authenticate left out", "listener")
 CONNECTIONS_MAX = _gauge("kohort_connections_max", "The setting max.connections; of several brokers, the lowest")
 GUESTS = _gauge("kohort_connections_unauthenticated", "Connections that have not authenticated yet")

@@ -19,6 +19,7 @@ from kohort.broker.metrics.group_names import GroupNames
 from kohort.broker.metrics.kminion import add_group
 from kohort.broker.metrics.rows import OfTopic, Row
 from kohort.broker.metrics.samples import Samples, escaped, number
+from kohort.broker.metrics.share_groups import add_share_group
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
 from kohort.coordinator.classic.group import Phase
@@ -63,6 +64,9 @@ def add_groups(
     left = len(occupied) + len(empty)
     for shard, group_id in (*occupied, *empty):
         left -= 1
+        if group_id in shard.shares.groups:
+            yield from add_share_group(state, samples, shard, group_id, now)
+            continue
         yield from _add_group(state, samples, ages, census, shard, group_id, left, now)
         yield
 

@@ -75,6 +75,8 @@ def add_census(state: BrokerState, samples: Samples, census: Census) -> None:
     samples.add(f.WAITING, sum(len(shard.running.parked) for shard in state.shards), "group")
     samples.add(f.WAITING, len(state.fetch_waits), "fetch")
     samples.add(f.WAITING, len(state.reads), "read")
+    if state.shares.is_served:
+        samples.add(f.SHARE_SESSIONS, len(state.shares.sessions))
     samples.add(f.READ_BYTES, state.reads.size)
     if state.tails is not None:
         samples.add(f.TAIL_BYTES, state.tails.size)

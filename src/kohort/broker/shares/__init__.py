@@ -2,5 +2,7 @@
 
 shards    the shards of the share coordinator; what the group coordinator asks of them
 sessions  share sessions: which partitions a member fetches, and the number of its next request
+reports   what is in flight in a share-partition, and what was archived
+archive_notes  journal entries about archived records
 access    a share-partition on behalf of a request: topic, leader, rights, state
 """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kohort.broker.group_shards import GroupShards
 from kohort.broker.nodes import Node
+from kohort.broker.shares.archive_notes import ArchiveNotes
 from kohort.broker.shares.sessions import Session, Sessions
 from kohort.broker.topics.catalog import SHARES_TOPIC
 from kohort.broker.topics.topic_store import TopicStore
@@ -29,6 +30,7 @@ from kohort.coordinator.shares.events import (
     Freed,
     Initialize,
     InitializeShares,
+    RecordsArchived,
     Release,
     ShareEffect,
     ShareEvent,
@@ -94,6 +96,7 @@ class ShareShards:
         self.sessions = Sessions(config.group_share_max_share_sessions)
         self._over: list[Session] = []
         """Sessions that are over, whose records are given back in several steps."""
+        self.archive_notes = ArchiveNotes(groups, topics)
         self._config = config
         self._nodes = nodes
         self._topics = topics
@@ -173,6 +176,8 @@ class ShareShards:
                 case Freed():
                     key = effect.key
                     self._waits.share_freed(LogKey(key.topic_id, key.partition), key.group)
+                case RecordsArchived():
+                    self.archive_notes.note(effect, self._turn.now)
                 case InitializeShares():
                     self.create()
                     for number, keys in self._by_shard(effect.group, effect.topic_id, effect.partitions):

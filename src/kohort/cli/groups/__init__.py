@@ -18,7 +18,8 @@ transfer     export, import
 lookup       groups that are about to be changed: do they exist, may they be changed
 offset_plan  what would happen to a group's offsets: table, preview, how to undo it
 offset_files  files of offsets: JSON, and the CSV of Kafka's tool
-settings     configs, hold, release
+settings     configs, hold; the end of a hold
+shares/      share groups: describe, reset-offsets, release, redeliver, delete-offsets, findings
 assign       a dry run of an assignor
 group_specs  a running group as an assignor sees it
 """

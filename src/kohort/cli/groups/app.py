@@ -24,7 +24,10 @@ from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, ma
 from kohort.cli.groups.remove_member import remove_member
 from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.restore import restore
-from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, release, settings_lines
+from kohort.cli.groups.settings import configs, hold, hold_document, own_settings, settings_lines
+from kohort.cli.groups.shares.describing import log_ends, print_share_group, share_document, share_offsets_of
+from kohort.cli.groups.shares.redelivery import redeliver
+from kohort.cli.groups.shares.releasing import release
 from kohort.cli.groups.subjects import ITEM_COLUMNS, Subject, subject_of, unreadable_bytes
 from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.groups.transfer import export, import_offsets
@@ -47,7 +50,7 @@ from kohort.cli.places import words_of
 from kohort.cli.stable_offsets import StableEnd, document_of, stable_ends
 from kohort.client.admin.commit_metadata import MARK, GroupReader, group_reader_of
 from kohort.client.admin.explanations import NoJournal
-from kohort.client.admin.groups import DEAD, Committed, GroupDescription, GroupMember, ListedGroup
+from kohort.client.admin.groups import DEAD, SHARE, Committed, GroupDescription, GroupMember, ListedGroup
 from kohort.client.admin.lag import GroupLag
 from kohort.client.admin.survey import Surveyor
 from kohort.client.cluster import Cluster
@@ -60,6 +63,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 
 STORIES = 50
 """Read to find the beginning of a leader's term."""
+STREAMS = "streams"
 
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 
@@ -100,7 +104,7 @@ def list_groups(
     type: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TYPE", help="Only groups of this type, classic or consumer; repeatable.", **choice(TYPES)
+            metavar="TYPE", help="Only groups of this type: classic, consumer or share; repeatable.", **choice(TYPES)
         ),
     ] = None,
     lag: Annotated[
@@ -135,7 +139,8 @@ def list_groups(
 
 
 def _sizes(cluster: Cluster, listed: list[ListedGroup]) -> dict[str, tuple[int | None, int | None, int | None]]:
-    """Members, total lag and largest age of a lag by group; None is unknown: a share group, or no committed offset."""
+    """Members, total lag and largest age of a lag by group; None is unknown: a streams group, or no committed offset.
+    The lag of a share group are its unfinished records."""
     found: dict[str, tuple[int | None, int | None, int | None]] = {one.group_id: (None, None, None) for one in listed}
     asked = [one for one in listed if one.type.lower() not in OTHER_TYPES]
     survey = Surveyor(cluster, with_lag=True).survey(asked)
@@ -144,13 +149,17 @@ def _sizes(cluster: Cluster, listed: list[ListedGroup]) -> dict[str, tuple[int |
             complain(f"members and lag of group {group_id} are not known, because of {one.error}")
         lag, is_known = survey.lag_of(one), one.group.state != DEAD and not one.error
         found[group_id] = (len(one.group.members) if is_known else None, lag.total, lag.worst_ms)
+    if shared := [one.group_id for one in listed if one.type.lower() == SHARE]:
+        offsets = cluster.share_groups.offsets(shared)
+        for group_id, group in cluster.describe_groups(shared).items():
+            found[group_id] = (len(group.members) if group.state != DEAD else None, offsets[group_id].lag, None)
     return found
 
 
 @app.command("describe")
 def describe(
     names: Annotated[list[str] | None, typer.Argument(metavar="GROUP|PATTERN", autocompletion=complete_groups)] = None,
-    every: Annotated[bool, typer.Option("--all", help="All groups but share and streams groups.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All groups but streams groups.")] = False,
     offsets: Annotated[bool, typer.Option("--offsets", help="Committed offsets and lag (the default view).")] = False,
     members: Annotated[bool, typer.Option("--members", help="Members instead of offsets.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State and coordinator instead of offsets.")] = False,
@@ -160,7 +169,8 @@ def describe(
 ) -> None:
     """Describe groups: offsets and lag, members, or state.
 
-    A PATTERN is as in 'billing-*'; quote it.
+    Of a share group: unfinished records, what is in flight by whom, and what was archived and why. A PATTERN is as in
+    'billing-*'; quote it.
     """
     if bool(names) == every:
         raise typer.BadParameter("name one or more groups or patterns, or --all")
@@ -175,7 +185,7 @@ def describe(
     with connected(where) as cluster:
         chosen = list(names or ())
         if every or any(map(is_pattern, chosen)):
-            known = (group.group_id for group in cluster.list_groups() if group.type.lower() not in OTHER_TYPES)
+            known = (group.group_id for group in cluster.list_groups() if group.type.lower() != STREAMS)
             chosen = matching(chosen or "*", known)
         own = own_settings(cluster, chosen)
         for group_id, found in cluster.describe_groups(chosen).items():
@@ -183,7 +193,9 @@ def describe(
             if group is None:
                 missing.append(f"group {group_id} does not exist{_past_hint(cluster, group_id)}")
                 continue
-            rows, lag = _lags(cluster, group) if shows_offsets else NO_LAGS
+            shares = share_offsets_of(cluster, group_id) if group.type == SHARE and shows_offsets else None
+            ends = log_ends(cluster, shares) if shares is not None else {}
+            rows, lag = _lags(cluster, group) if shows_offsets and shares is None else NO_LAGS
             last = last_owners_of(cluster, group, [(row.topic, row.partition) for row in rows if _is_unread(row)])
             subject = _subject(cluster, group)
             if printed:
@@ -191,8 +203,10 @@ def describe(
             printed = output == Format.TABLE
             if output != Format.TABLE:
                 document = _document(group, cluster.nodes())
-                document |= _lag_document(rows, lag) if shows_offsets else {}
-                document |= {"last_owners": [one.document for one in last]} if shows_offsets else {}
+                if shares is not None:
+                    document |= share_document(shares, ends)
+                elif shows_offsets:
+                    document |= _lag_document(rows, lag) | {"last_owners": [one.document for one in last]}
                 document["rebalance"] = _rebalance_status(cluster, group)
                 document["about"] = subject.document if subject is not None else None
                 document["configs"] = own.get(group_id, {})
@@ -202,6 +216,8 @@ def describe(
                 _print_members(group, subject, verbose=verbose)
             elif state:
                 _print_state(group, cluster.nodes())
+            elif shares is not None:
+                print_share_group(group, shares, ends)
             else:
                 _print_offsets(group, rows, has_lag=subject is None, has_time=lag.as_of_ms is not None)
                 show(lines_of(last, f"{group_id}: "))
@@ -228,7 +244,7 @@ def _past_hint(cluster: Cluster, group_id: str) -> str:
 
 def _subject(cluster: Cluster, group: GroupDescription) -> Subject | None:
     """For a group of other members than consumers. The journal, if there is one, has the terms and the sessions."""
-    if group.protocol_type == CONSUMER_PROTOCOL or not group.members:
+    if group.protocol_type in (CONSUMER_PROTOCOL, SHARE) or not group.members:
         return None
     try:
         explanation = cluster.explain_group(group.group_id, last=STORIES)
@@ -358,7 +374,7 @@ def _print_members(group: GroupDescription, subject: Subject | None, *, verbose:
     columns: dict[Column, Callable[[GroupMember], Cell]] = {
         Column("GROUP", shrinks=True, repeats=True): lambda _: group.group_id,
         name("CONSUMER-ID"): lambda member: member.member_id,
-        name("GROUP-INSTANCE-ID"): lambda member: member.group_instance_id,
+        **({} if group.type == SHARE else {name("GROUP-INSTANCE-ID"): lambda member: member.group_instance_id}),
         name("HOST"): lambda member: member.host,
         name("CLIENT-ID"): lambda member: member.client_id,
     }
@@ -472,3 +488,4 @@ app.command("import")(import_offsets)
 app.command("configs")(configs)
 app.command("hold")(hold)
 app.command("release")(release)
+app.command("redeliver")(redeliver)

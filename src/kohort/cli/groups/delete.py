@@ -17,19 +17,18 @@ from kohort.cli.connect import (
     connected,
     fail,
 )
-from kohort.cli.groups.lookup import Offsets, does_not_exist, is_pattern, members_of
+from kohort.cli.groups.lookup import UNDELETED, Offsets, does_not_exist, why_not
+from kohort.cli.groups.shares.deleting import delete_share_offsets
+from kohort.cli.groups.shares.resetting import is_share_group
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import near_word
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.cli.places import TOPIC_PARTITIONS, Scope, in_scope, scope_of, words_of
-from kohort.client.admin.groups import GroupDescription
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 from kohort.client.metadata import TopicPartition
 from kohort.wire.errors import ErrorCode
-
-UNDELETED = "nothing was deleted"
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -85,10 +84,14 @@ def delete_offsets(
 ) -> None:
     """Delete committed offsets of a group.
 
-    Asks first; without a terminal it needs --yes. No member of the group may subscribe to the topic.
+    Of a share group, all that it has of a topic. Asks first; without a terminal it needs --yes. No member of the group
+    may subscribe to the topic; a share group must have no members.
     """
     scope = scope_of("--topic", topic)
     with connected(where) as cluster:
+        if is_share_group(cluster, group):
+            delete_share_offsets(cluster, group, scope, yes=yes, output=output)
+            return
         places = places_to_delete(cluster, group, cluster.committed(group), scope)
         what = f"{plural(len(places), 'offset')} of group {group}: {words_of(places)}"
         confirm(f"Delete {what}?", yes=yes, declined=UNDELETED, err=output != Format.TABLE)
@@ -127,18 +130,6 @@ def places_to_delete(cluster: Cluster, group: str, committed: Offsets, scope: Sc
             hint = f"; did you mean {near}?" if near and near != name else ""
             fail(f"group {group} has no committed offset of {missing or f'topic {name}'}{hint}; {UNDELETED}")
     return sorted(place for place in committed if in_scope(place, scope))
-
-
-def why_not(cluster: Cluster, group_id: str, error: ServerError) -> str:
-    if error.code == ErrorCode.GROUP_ID_NOT_FOUND and is_pattern(group_id):
-        return f"group {group_id} does not exist; delete takes names and no patterns"
-    if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return does_not_exist(cluster, group_id)
-    if error.code == ErrorCode.NON_EMPTY_GROUP:
-        group: GroupDescription = cluster.describe_groups([group_id])[group_id]
-        members = f" {members_of(group)}" if group.members else " members"
-        return f"group {group_id} is not empty, it has{members}; stop them first"
-    return error.message
 
 
 def refused_words(group: str, code: ErrorCode) -> str:

@@ -22,7 +22,7 @@ from kohort.cli.groups.wording import Document, Line, Names, as_document, durati
 from kohort.cli.interrupt import interrupts
 from kohort.cli.output import Cell, Format, Output, name, number, plural, print_document, print_table
 from kohort.client.admin.explanations import GroupExplanation
-from kohort.client.admin.groups import DEAD
+from kohort.client.admin.groups import DEAD, SHARE
 from kohort.client.cluster import Cluster
 
 FOLLOW_EVERY_S = 1.0
@@ -136,6 +136,8 @@ def _summary(explanation: GroupExplanation, asked: int) -> Line:
     if status.get("generation", 0) > 0:
         word = "group epoch" if status.get("group_type") == "consumer" else "generation"
         parts.append(f"{word} {status['generation']}")
+    elif group.type == SHARE and group.epoch is not None:
+        parts.append(f"share group, epoch {group.epoch}")
     if status.get("since_ms"):
         parts.insert(1, f"for {duration(max(explanation.now_ms - status['since_ms'], 0))}")
     if explanation.loaded_ms is not None:
@@ -165,8 +167,8 @@ def rebalance_lines(status: Document | None) -> list[Line]:
 def _owners(explanation: GroupExplanation, names: Names) -> list[Line]:
     """Each member's partitions, since when, and by which story; only if the group does not rebalance."""
     members = [member for member in explanation.group.members if member.assigned]
-    if explanation.group.state != "Stable" or not members:
-        return []
+    if explanation.group.state != "Stable" or not members or explanation.group.type == SHARE:
+        return []  # the members of a share group own no partitions
     lines = [Line("Who owns what", bold=True)]
     for member in sorted(members, key=lambda member: (member.client_id, member.member_id))[:MOST_OWNERS]:
         document = as_document(member)

@@ -18,7 +18,7 @@ from kohort.cli.groups.lookup import does_not_exist
 from kohort.cli.groups.wording import Line, Names, as_document, partitions, plain, show
 from kohort.cli.option_objects import near_word
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
-from kohort.client.admin.groups import DEAD, GroupDescription, GroupMember, Member
+from kohort.client.admin.groups import DEAD, SHARE, GroupDescription, GroupMember, Member
 from kohort.client.cluster import Cluster
 from kohort.wire.errors import ErrorCode
 
@@ -55,6 +55,8 @@ def remove_member(
     refused: Mapping[Member, ErrorCode] = {}
     with connected(where) as cluster:
         [found] = cluster.describe_groups([group]).values()
+        if found.type == SHARE:
+            fail(f"group {group} is a share group: kohort groups release gives back what a member holds; {UNCHANGED}")
         chosen = list(found.members) if every else chosen_members(cluster, found, names or (), instance_id or ())
         if not chosen:
             fail(f"{_without_members(cluster, found)}; {UNCHANGED}")

@@ -1,4 +1,5 @@
-"""`kohort groups reset-offsets`: set a group's committed offsets, with a dry run by default.
+"""`kohort groups reset-offsets`: set a group's committed offsets, or a share group's start offsets, with a dry run by
+default.
 
 The offsets are committed from outside, as a simple consumer commits them, so only while the group has no members. The
 same choices as in Kafka's kafka-consumer-groups.sh, and `--to-group`. The command reads the committed offsets again
@@ -39,6 +40,7 @@ from kohort.cli.groups.offset_plan import (
     set_words,
     undo_lines,
 )
+from kohort.cli.groups.shares.resetting import AGAIN, is_share_group, set_start_offsets, undo_lines_of_shares
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Line, instant, show
 from kohort.cli.option_objects import milliseconds
@@ -138,7 +140,8 @@ def reset_offsets(
 ) -> None:
     """Set a group's committed offsets.
 
-    Shows what would change; --execute does it, and asks first. The group must have no members.
+    Of a share group, its start offsets. Shows what would change; --execute does it, and asks first. The group must have
+    no members.
     """
     to.check()
     scope = scope_of("--topic", topic or ())
@@ -153,10 +156,13 @@ def reset_offsets(
         old, moves, lost = plan_reset(cluster, group, to, scope, moment_ms, from_file)
         first = first_records(cluster, moves) if preview else None
         restore = None
+        shared = is_share_group(cluster, group)
         if output == Format.TABLE:
             print_moves(moves, first)
             if moment:
                 show([Line(moment)])
+            if shared:
+                show([Line(AGAIN)])
         if lost:
             complain(f"left out, because the topic or partition does not exist any more: {words_of(lost)}")
         if execute:
@@ -169,6 +175,10 @@ def reset_offsets(
         print_document(document | {"left_out": [{"topic": name, "partition": index} for name, index in lost]}, output)
     elif execute:
         file = None if backup is None else shlex.quote(str(backup))
+        if shared:
+            file_name = None if backup is None else str(backup)
+            show([Line(set_words(group, moves)), *undo_lines_of_shares(group, moves, file_name)])
+            return
         undo = f"kohort groups import {file} --execute" if file else None  # it keeps the metadata of the old offsets
         show([Line(set_words(group, moves)), *undo_lines(group, moves, undo, restore)])
     else:
@@ -187,7 +197,7 @@ def plan_reset(
     cluster: Cluster, group: str, to: Destination, scope: Scope, moment_ms: int = 0, from_file: Offsets | None = None
 ) -> ResetPlan:
     """What a reset would do; an empty scope is all partitions with a committed offset. Fails if it cannot be done."""
-    old, why = offsets_to_change(cluster, group)
+    old, why = offsets_to_change(cluster, group, shares=True)
     if why is not None:
         fail(f"{why}; {UNCHANGED}")
     copied = _offsets_of_other(cluster, to.to_group) if to.to_group is not None else from_file
@@ -221,7 +231,7 @@ def commit(
 def check_unchanged(cluster: Cluster, planned: Mapping[str, list[Move]], old: Mapping[str, Offsets]) -> None:
     """Fails if a group has got members, or other offsets, since the moves were planned."""
     for group_id, moves in planned.items():
-        now, why = offsets_to_change(cluster, group_id, new=True)
+        now, why = offsets_to_change(cluster, group_id, new=True, shares=True)
         if why is None and any(now.get(move.place) != move.old for move in moves):
             why = f"the committed offsets of group {group_id} have changed meanwhile"
         if why is not None:
@@ -230,6 +240,9 @@ def check_unchanged(cluster: Cluster, planned: Mapping[str, list[Move]], old: Ma
 
 def set_offsets(cluster: Cluster, group_id: str, moves: Sequence[Move]) -> None:
     """In requests of COMMITTED offsets each: after a failure some of the offsets may be set."""
+    if is_share_group(cluster, group_id):
+        set_start_offsets(cluster, group_id, moves)
+        return
     for first in range(0, len(moves), COMMITTED):
         cluster.commit(group_id, {move.place: move.new for move in moves[first : first + COMMITTED]})
 

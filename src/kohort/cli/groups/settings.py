@@ -1,4 +1,4 @@
-"""`kohort groups configs`, `hold` and `release`: the settings of a single group.
+"""`kohort groups configs` and `hold`, and the end of a hold: the settings of a single group.
 
 They are the configs of the group's GROUP resource, so any admin client can read and change them. A rollout freeze
 consists of three of these configs: until a time, or until the group has enough members, members come and go without a
@@ -18,7 +18,7 @@ from kohort.cli.groups.wording import duration, instant
 from kohort.cli.option_objects import milliseconds
 from kohort.cli.output import Format, Output, name, print_document, print_table
 from kohort.client.admin.configs import ConfigEntry, ConfigSource
-from kohort.client.admin.groups import DEAD
+from kohort.client.admin.groups import DEAD, SHARE
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.wire.errors import ErrorCode
@@ -64,6 +64,8 @@ def hold(
         if found.type == "classic":
             only = "only groups whose members use the consumer protocol (group.protocol=consumer) can be held"
             fail(f"group {group} is a classic group; {only}")
+        if found.type == SHARE:
+            fail(f"group {group} is a share group: its members come and go without a rebalance")
         if UNTIL not in (own := _texts(_settings(cluster, group))):
             fail(f"the cluster has no rollout holds: its groups have no config {UNTIL}")
         until_ms = int(time.time() * 1000) + length_ms
@@ -77,17 +79,13 @@ def hold(
     typer.echo(f"{group}: rebalances are{again} held for {duration(length_ms)}, until {_end(until_ms, until_members)}")
 
 
-def release(group: Group, where: ClusterOptions = DEFAULT_CLUSTER) -> None:
-    """End the hold of a group's rebalances.
-
-    The pending rebalance starts at once.
-    """
-    with connected(where) as cluster:
-        entries = _settings(cluster, group)
-        present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
-        cluster.alter_group_configs(group, dict.fromkeys(present))
+def end_hold(cluster: Cluster, group: str) -> str:
+    """`kohort groups release` of a group that is no share group. Returns the outcome in words."""
+    entries = _settings(cluster, group)
+    present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
+    cluster.alter_group_configs(group, dict.fromkeys(present))
     was_held = _is_held(_texts(entries))
-    typer.echo(f"{group}: rebalances are not held any more" if was_held else f"{group}: rebalances were not held")
+    return f"{group}: rebalances are not held any more" if was_held else f"{group}: rebalances were not held"
 
 
 def configs(

@@ -22,7 +22,7 @@ from typing import Any
 from kohort.cli.groups.wording import Document, Names, as_document, duration, instant
 from kohort.cli.output import Cell, Column, name, number, plural
 from kohort.client.admin.explanations import GroupExplanation
-from kohort.client.admin.groups import GroupDescription, GroupMember
+from kohort.client.admin.groups import SHARE, GroupDescription, GroupMember
 from kohort.wire.embedded import CONSUMER_PROTOCOL, subscription_in
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -49,7 +49,7 @@ ITEM_COLUMNS = (name("ITEM"), number("WEIGHT"), number("TOKEN"), name("OWNER"), 
 
 def subject_of(group: GroupDescription, explanation: GroupExplanation | None) -> Subject | None:
     """None for a group of consumers, and for one without members. `explanation` is None without a journal."""
-    if group.protocol_type == CONSUMER_PROTOCOL or not group.members:
+    if group.protocol_type in (CONSUMER_PROTOCOL, SHARE) or not group.members:
         return None
     if group.state != "Stable":
         return Subject((f"what its members have is known once it is Stable: it is {group.state}",))

@@ -16,6 +16,8 @@ SHOWN_MEMBERS = 8
 """Members of a story whose partitions are shown; `-o json` has all."""
 SHOWN = 5
 """Changed offsets of a story that are shown."""
+OF_RECORDS = ("records archived", "records redelivered", "share offsets set", "share offsets deleted")
+"""Happenings of a share group, each with a line of its own."""
 NOTABLE_MS = 10
 """Shorter phases are left out."""
 NOTABLE_WAIT_MS = 500
@@ -105,6 +107,14 @@ def happened(happening: Document, names: Names, *, consumers: bool = False) -> s
             return f"the leader {who} rejoined{because}"
         case "static member returned":
             return f"static member {who} returned{because}"
+        case "records archived":
+            return f"{who}: {cause}" if happening.get("member_id") else f"archived: {cause}"
+        case "records redelivered":
+            return f"{who} asked for another delivery of {cause}"
+        case "share offsets set":
+            return f"{who} set start offsets: {cause}"
+        case "share offsets deleted":
+            return f"{who} deleted the offsets of {cause}"
         case "server paused":
             given = duration(happening.get("waited_ms"))
             return f"{cause}: the members got {given} more"
@@ -204,7 +214,10 @@ def _further(story: Document, names: Names) -> list[str]:
     found = []
     for what, documents in kinds.items():
         count = len(documents) + story.get("more", {}).get(what, 0)
-        if count == 1:
+        if what in OF_RECORDS:
+            found += [f"also {happened(one, names)}" for one in documents[:SHOWN]]
+            found += [f"also {count - SHOWN} × {what} more"] if count > SHOWN else []
+        elif count == 1:
             found.append(f"also {happened(documents[0], names, consumers=_is_of_consumer_group(story))}")
         else:
             who = ", ".join(dict.fromkeys(names.of(d) for d in documents[:4] if d.get("member_id")))

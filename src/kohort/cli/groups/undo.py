@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from kohort.cli.groups.wording import utc
+from kohort.client.admin.groups import SHARE
 from kohort.client.cluster import Cluster
 from kohort.client.errors import KafkaError
 
@@ -17,9 +18,11 @@ def restore_command(cluster: Cluster, group_id: str) -> str | None:
 
 
 def restore_moment(cluster: Cluster, group_id: str) -> str | None:
-    """Now, by the server's clock; None if the coordinator does not keep offsets, or does not say so."""
+    """Now, by the server's clock; None if the coordinator does not keep offsets, or does not say so, and for a share
+    group, which has no committed offsets."""
     try:
         explanation = cluster.explain_group(group_id, last=0)
     except KafkaError:
         return None
-    return utc(explanation.now_ms) if explanation.keeps_offsets else None
+    keeps = explanation.keeps_offsets and explanation.group.type != SHARE
+    return utc(explanation.now_ms) if keeps else None

@@ -61,6 +61,21 @@ ALERTS = (
         "{{ $labels.consumergroup }} has not been stable for 10 minutes: kohort groups explain names who it waits for",
     ),
     Alert(
+        "KohortShareGroupStuck",
+        "max by (instance, group, topic) (kohort_share_group_standing_seconds) > 900",
+        "5m",
+        "warning",
+        "{{ $labels.group }} has not finished the first record of a partition of {{ $labels.topic }} for "
+        "{{ $value | humanizeDuration }}: kohort groups doctor names it",
+    ),
+    Alert(
+        "KohortShareGroupGivesUp",
+        'sum by (instance, group) (increase(kohort_share_group_records_total{outcome="delivered too often"}[15m])) > 0',
+        "0m",
+        "warning",
+        "{{ $labels.group }} gave up {{ $value }} records after too many deliveries: kohort groups describe names them",
+    ),
+    Alert(
         "KohortCommitsSlow",
         "histogram_quantile(0.99, sum by (instance, le) (rate(kohort_commit_seconds_bucket[5m]))) > 0.5",
         "5m",

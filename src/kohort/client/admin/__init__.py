@@ -9,6 +9,7 @@ groups             list, describe and delete groups; read and write committed of
 lag                how far a group is behind, in records and in time
 quotas             list and change what clients may use
 open_transactions  what is open in partitions, and which of it hangs; abort it there
+share_groups       share groups: offsets, lag, records in flight; release them, deliver them again
 survey             many groups at once, in few requests
 topics             list, create, grow and delete topics
 users              list, add and delete users with SCRAM credentials

@@ -48,8 +48,15 @@ from kohort.wire.schemas.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
 )
+from kohort.wire.schemas.share_group_describe import Assignment as SharedAssignment
+from kohort.wire.schemas.share_group_describe import DescribedGroup as DescribedShareGroup
+from kohort.wire.schemas.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 DEAD = "Dead"
+SHARE = "share"
+"""The type of a share group, and its protocol type."""
+NOT_SHARED = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""ShareGroupDescribe's errors for a group that does not exist or is of another type, and where share groups are off."""
 MANY_GROUPS = 8
 """The first version of OffsetFetch that takes many groups (Kafka 3.0)."""
 NO_GENERATION = -1
@@ -117,7 +124,7 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A group and its members. `protocol` is the assignor; `state` is DEAD if there is no such group. `type` is
-    "classic" or "consumer" (KIP-848), "" if it is unknown. Only a consumer group tells its `epoch`."""
+    "classic", "consumer" (KIP-848) or "share" (KIP-932), "" if it is unknown. A classic group has no `epoch`."""
 
     group_id: str
     state: str
@@ -191,7 +198,8 @@ def describe_groups(router: Router, group_ids: Iterable[str]) -> dict[str, Group
 
 
 def consumers_instead(connection: Connection, groups: Sequence[GroupDescription]) -> list[GroupDescription]:
-    """For those that DescribeGroups does not find, ask for consumer groups (KIP-848): it does not know those."""
+    """For those that DescribeGroups does not find, ask for consumer groups (KIP-848), then for share groups (KIP-932):
+    it does not know those."""
     dead = {group.group_id: group for group in groups if group.state == DEAD and group.group_id}
     found = {}
     if dead and connection.serves(ConsumerGroupDescribeRequest):
@@ -200,7 +208,25 @@ def consumers_instead(connection: Connection, groups: Sequence[GroupDescription]
             if row.error_code != ErrorCode.GROUP_ID_NOT_FOUND and row.group_id in dead:
                 check(row.error_code, f"cannot describe group {row.group_id}", row.error_message)
                 found[row.group_id] = described_consumers(row, dead[row.group_id].coordinator)
+    if (left := [name for name in dead if name not in found]) and connection.serves(ShareGroupDescribeRequest):
+        asked = ShareGroupDescribeRequest(group_ids=tuple(left))
+        for one in connection.request(asked, ShareGroupDescribeResponse).groups:
+            if one.error_code not in NOT_SHARED and one.group_id in dead:
+                check(one.error_code, f"cannot describe group {one.group_id}", one.error_message)
+                found[one.group_id] = described_sharers(one, dead[one.group_id].coordinator)
     return [found.get(group.group_id, group) for group in groups]
+
+
+def described_sharers(row: DescribedShareGroup, coordinator: int) -> GroupDescription:
+    """The row of a share group that has no error."""
+    members = []
+    for one in row.members:
+        names, assigned = one.subscribed_topic_names, _partitions(one.assignment)
+        known = one.member_id, None, one.client_id, one.client_host, b"", b"", names, assigned, one.rack_id
+        members.append(GroupMember(*known, epoch=one.member_epoch))
+    return GroupDescription(
+        row.group_id, row.group_state, SHARE, row.assignor_name, tuple(members), coordinator, SHARE, row.group_epoch
+    )
 
 
 def described_consumers(row: DescribedConsumerGroup, coordinator: int) -> GroupDescription:
@@ -235,7 +261,7 @@ def described_consumers(row: DescribedConsumerGroup, coordinator: int) -> GroupD
     )
 
 
-def _partitions(assignment: DescribedAssignment) -> dict[str, tuple[int, ...]]:
+def _partitions(assignment: DescribedAssignment | SharedAssignment) -> dict[str, tuple[int, ...]]:
     return {topic.topic_name: topic.partitions for topic in assignment.topic_partitions}
 
 

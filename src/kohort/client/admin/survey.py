@@ -14,11 +14,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from kohort.client.admin.explanations import FIRST_VERSION, GroupExplanation, explanation_of
-from kohort.client.admin.groups import DEAD, Committed, GroupDescription, ListedGroup, described, described_consumers
+from kohort.client.admin.groups import (
+    DEAD,
+    SHARE,
+    Committed,
+    GroupDescription,
+    ListedGroup,
+    described,
+    described_consumers,
+    described_sharers,
+)
 from kohort.client.admin.lag import (
     GroupLag,
     OffsetsOfGroup,
@@ -29,6 +38,7 @@ from kohort.client.admin.lag import (
     offset_fetches,
     offsets_of,
 )
+from kohort.client.admin.share_groups import ShareOffsets, lag_of_shares, offsets_of_shares, share_offsets_request
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, error_code
 from kohort.client.metadata import NO_LEADER, Topic, TopicPartition
@@ -38,6 +48,10 @@ from kohort.wire.embedded import CONSUMER_PROTOCOL, by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from kohort.wire.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -45,6 +59,7 @@ from kohort.wire.schemas.list_offsets import (
     ListOffsetsTopic,
 )
 from kohort.wire.schemas.offset_fetch import OffsetFetchResponse
+from kohort.wire.schemas.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 EXPLAINED_STORIES = 1_000
 """Stories in one answer at most: a broker leaves out what goes beyond 16 MB."""
@@ -53,6 +68,8 @@ TOPICS_LAST_S = 30.0
 TIMEOUT_MS = 20_000
 """How long a leader may look for an offset in remote storage."""
 CONSUMER_TYPE = "consumer"
+SHARE_RANGES = 20
+"""Ranges of records that are asked for, of each partition of a share group."""
 
 Answer = TypeVar("Answer")
 Requests = Mapping[int, Sequence[Any]]
@@ -71,8 +88,16 @@ class SurveyedGroup:
     explanation: GroupExplanation | None = None
     error: str = ""
     lags: Mapping[TopicPartition, PartitionLag] | None = None
+    shares: ShareOffsets | None = None
+    """Of a share group, which has no committed offsets."""
     as_of_ms: int | None = None
     """The instant of `lags`, by the server's clock."""
+
+    def unknown_ends(self) -> set[TopicPartition]:
+        """The partitions whose end the coordinator has not told."""
+        if self.shares is not None:
+            return {place for place, one in self.shares.partitions.items() if one.records is None and not one.error}
+        return (self.committed.keys() | self.group.owners().keys()) - (self.lags or {}).keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +118,10 @@ class Survey:
     """Whether a coordinator has told stories."""
 
     def lag_of(self, one: SurveyedGroup) -> GroupLag:
-        """Of each partition with a committed offset or an owner."""
+        """Of each partition with a committed offset or an owner. Of a share group it is the number of unfinished
+        records, and what is finished counts as committed."""
+        if one.shares is not None:
+            return lag_of_shares(one.shares, self.ends)
         found = OffsetsOfGroup(dict(one.committed), None if one.lags is None else dict(one.lags), one.as_of_ms)
         return group_lag(found, one.group.owners(), self.ends)
 
@@ -118,12 +146,9 @@ class Surveyor:
         at_ms = time.time_ns() // 1_000_000
         groups = self._describe(listed)
         self._fetch_offsets(listed, groups)
+        self._fetch_share_offsets(listed, groups)
         offsets_s = time.monotonic()
-        untold = {
-            place
-            for one in groups.values()
-            for place in (one.committed.keys() | one.group.owners().keys()) - (one.lags or {}).keys()
-        }
+        untold = {place for one in groups.values() for place in one.unknown_ends()}
         ends = self.offsets(sorted(untold))
         has_journal = any(one.explanation is not None for one in groups.values())
         if self._journals is None and groups:
@@ -148,6 +173,7 @@ class Surveyor:
             if one.type.lower() == CONSUMER_TYPE or (not one.type and found[one.group_id].group.state == DEAD)
         ]
         self._describe_consumers(_by_coordinator(consumers), found)
+        self._describe_shares(_by_coordinator([one for one in listed if one.type.lower() == SHARE]), found)
         return found
 
     def _describe_classic(
@@ -172,7 +198,7 @@ class Surveyor:
                 except ServerError as error:
                     found[row.group_id] = SurveyedGroup(known.group, error=error.code.name)
                     continue
-                if known.group.type == CONSUMER_TYPE:
+                if known.group.type in (CONSUMER_TYPE, SHARE):
                     group = known.group  # asked for its stories only
                 explanation = explanation_of(row, group, self._cluster.connection(node_id).address)
                 found[row.group_id] = SurveyedGroup(group, explanation=explanation)
@@ -201,7 +227,39 @@ class Surveyor:
                         described_consumers(row, node_id), explanation=known.explanation
                     )
 
-    # -- committed offsets
+    def _describe_shares(self, groups: Mapping[int, list[str]], found: dict[str, SurveyedGroup]) -> None:
+        requests = {
+            node_id: [ShareGroupDescribeRequest(group_ids=tuple(ids)) for ids in in_pieces(names, GROUPS)]
+            for node_id, names in groups.items()
+            if self._cluster.connection(node_id).serves(ShareGroupDescribeRequest)
+        }
+        for node_id, _, answer in self._ask(requests, ShareGroupDescribeResponse):
+            for row in answer.groups:
+                known = found.get(row.group_id)
+                if known is None or row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                    continue
+                if row.error_code:
+                    found[row.group_id] = SurveyedGroup(known.group, error=error_code(row.error_code).name)
+                else:
+                    group = described_sharers(row, node_id)
+                    found[row.group_id] = SurveyedGroup(group, explanation=known.explanation)
+
+    # -- committed offsets, and those of share groups
+
+    def _fetch_share_offsets(self, listed: Sequence[ListedGroup], found: dict[str, SurveyedGroup]) -> None:
+        wanted = [one for one in listed if one.type.lower() == SHARE and not found[one.group_id].error]
+        requests = {
+            node_id: [share_offsets_request(ids, SHARE_RANGES) for ids in in_pieces(names, GROUPS)]
+            for node_id, names in _by_coordinator(wanted).items()
+            if self._cluster.connection(node_id).serves(DescribeShareGroupOffsetsRequest)
+        }
+        for node_id, _, answer in self._ask(requests, DescribeShareGroupOffsetsResponse):
+            for row in answer.groups:
+                known = found.get(row.group_id)
+                if known is not None:
+                    shares = offsets_of_shares(row, self._cluster.connection(node_id).address)
+                    error = shares.error.name if shares.error else ""
+                    found[row.group_id] = replace(known, shares=shares, error=error)
 
     def _fetch_offsets(self, listed: Sequence[ListedGroup], found: dict[str, SurveyedGroup]) -> None:
         consumers = (one for one in listed if one.protocol_type in ("", CONSUMER_PROTOCOL))

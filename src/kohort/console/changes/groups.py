@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.cli.groups.delete import UNDELETED, why_not
-from kohort.cli.groups.lookup import does_not_exist, listed_instead, members_of
+from kohort.cli.groups.lookup import UNDELETED, does_not_exist, listed_instead, members_of, why_not
 from kohort.cli.groups.remove_member import (
     COLUMNS,
     COMES_BACK,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.client.cluster import Cluster
-from kohort.console.changes import groups, offsets, topics
+from kohort.console.changes import groups, offsets, shares, topics
 from kohort.console.changes.plan import Plan
 from kohort.console.forms import Form
 
@@ -32,6 +32,8 @@ CHANGES = {
     "restore-offsets": Change("Restore offsets", "group", offsets.plan_of_restore, offsets.undoable),
     "delete-offsets": Change("Delete offsets", "group", offsets.plan_of_deletion),
     "remove-member": Change("Remove a member", "group", groups.plan_of_removal),
+    "release-records": Change("Release records", "group", shares.plan_of_release),
+    "redeliver": Change("Deliver archived records again", "group", shares.plan_of_redelivery),
     "delete-group": Change("Delete group", "group", groups.plan_of_deletion),
     "create-topic": Change("Create a topic", "", topics.plan_of_creation),
     "topic-settings": Change("Change a setting", "topic", topics.plan_of_settings, topics.settings),

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.cli.groups.delete import UNDELETED, places_to_delete, refused_words, why_not
-from kohort.cli.groups.lookup import Offsets
+from kohort.cli.groups.delete import places_to_delete, refused_words
+from kohort.cli.groups.lookup import UNDELETED, Offsets, why_not
 from kohort.cli.groups.offset_plan import (
     MOVE_COLUMNS,
     Move,
@@ -20,6 +20,7 @@ from kohort.cli.groups.offset_plan import (
 )
 from kohort.cli.groups.reset import Destination, check_unchanged, moment_of, plan_reset, set_offsets
 from kohort.cli.groups.restore import ALL_STORIES, already_so, plan_restore
+from kohort.cli.groups.shares.resetting import AGAIN, is_share_group
 from kohort.cli.groups.timeline import headline
 from kohort.cli.groups.undo import restore_command, restore_moment
 from kohort.cli.groups.wording import Names, instant, people_of, utc
@@ -56,7 +57,8 @@ def scope_in(form: Form) -> Scope:
 def plan_of_reset(cluster: Cluster, group: str, form: Form) -> Plan:
     to, scope = destination_in(form), scope_in(form)
     moment_ms, moment = moment_of(to)
-    if not scope and not cluster.committed(group):
+    shared = is_share_group(cluster, group)
+    if not scope and not shared and not cluster.committed(group):
         raise Wrong("which", f"Group {group} has no committed offsets. Name the topics instead.")
     old, moves, lost = plan_reset(cluster, group, to, scope, moment_ms)
     columns, rows = [*MOVE_COLUMNS], [move_cells(move) for move in moves]
@@ -66,6 +68,7 @@ def plan_of_reset(cluster: Cluster, group: str, form: Form) -> Plan:
         words = {place: record_words(record) for place, record in first.items()}
         rows = [(*row, words.get(move.place)) for row, move in zip(rows, moves, strict=True)]
     notes = [moment] if moment else []
+    notes += [AGAIN] if shared else []
     return Plan(
         f"Set {plural(len(moves), 'offset')} of group {group}?",
         "offsets reset",
@@ -118,7 +121,8 @@ def set_as_planned(cluster: Cluster, group: str, moves: Sequence[Move], old: Off
         if len(moves) > 1:
             raise error.because("some of the offsets may be set already") from None
         raise
-    lines = [line.text for line in undo_lines(group, moves, command)]
+    is_shared = is_share_group(cluster, group)
+    lines = [] if is_shared else [line.text for line in undo_lines(group, moves, command)]
     return Outcome(set_words(group, moves), lines=lines, undo=undo)
 
 

@@ -23,10 +23,10 @@ from kohort.cli.groups.timeline import REBALANCING, headline, status_lines, stor
 from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain, utc
 from kohort.client.admin.configs import ConfigSource
 from kohort.client.admin.end_times import EndTimes
-from kohort.client.admin.groups import GroupMember
+from kohort.client.admin.groups import SHARE, GroupMember
 from kohort.console.lag_lines import wide
 from kohort.console.live import Cell, Live
-from kohort.console.pages import group_ownership, group_what_if
+from kohort.console.pages import group_ownership, group_records, group_what_if
 from kohort.console.paging import Order, Page, ordered, page_of, wanted_order, wanted_page, wanted_search
 from kohort.console.reading.questions import STORIES, GroupNow, PartitionRow, group_now, group_settings, partition_rows
 from kohort.console.reading.snapshot import GroupRow
@@ -41,6 +41,14 @@ TABS = {
     "what_if": "What if",
     "settings": "Settings",
 }
+OF_SHARES = {
+    "partitions": "Partitions",
+    "records": "Records",
+    "members": "Members",
+    "rebalances": "History",
+    "settings": "Settings",
+}
+"""Of a share group: it has no rebalances, and its members own nothing."""
 OF_JOURNAL = ("rebalances", "what_if")
 """Tabs that show stories. Ownership asks for them itself."""
 IN_STREAM = {"rebalances": 1, "what_if": STORIES}
@@ -84,6 +92,8 @@ async def group(request: Request) -> Response:
     console, query = console_of(request), request.query_params
     group_id, tab = query.get("id", ""), wanted_tab(query)
     now = await state_of(console, group_id, STORIES if tab in OF_JOURNAL else 0)
+    if tab not in tabs_of(now.group.type):
+        tab = "partitions"
     listed = console.refresher.look().groups.get(group_id)
     if not now.exists and listed is None:
         past = now if tab in OF_JOURNAL else await state_of(console, group_id, STORIES)
@@ -96,7 +106,8 @@ async def group(request: Request) -> Response:
         group_id=group_id,
         now=now,
         tab=tab,
-        tabs=TABS,
+        tabs=tabs_of(now.group.type),
+        is_shared=now.group.type == SHARE,
         **awaited(now),
         live="/live/group",
         **await VIEWS[tab](console, now, listed, query),
@@ -127,7 +138,11 @@ async def state_of(console: Console, group_id: str, stories: int) -> GroupNow:
 
 def wanted_tab(query: QueryParams) -> str:
     tab = query.get("tab", "")
-    return tab if tab in TABS else "partitions"
+    return tab if tab in TABS or tab in OF_SHARES else "partitions"
+
+
+def tabs_of(group_type: str) -> dict[str, str]:
+    return OF_SHARES if group_type == SHARE else TABS
 
 
 def facts(
@@ -167,6 +182,7 @@ async def partitions_tab(
     rows: Sequence[PartitionRow] = await console.answers.get(
         ("partitions", now.group.group_id), partial(partition_rows, group=now.group)
     )
+    shared = now.group.type == SHARE
     lags = [row.lag for row in rows if row.lag is not None]
     order, search = wanted_order(query, PARTITION_COLUMNS, PARTITION_ORDER), wanted_search(query).lower()
     chosen = [row for row in rows if search in row.topic.lower()]
@@ -185,14 +201,14 @@ async def partitions_tab(
         "order": order,
         "cells": {partition_key(row): partition_cells(row, names, console.refresher.times) for row in page.rows},
         "partition_key": partition_key,
-        "without_offset": sum(row.committed is None and bool(row.end) for row in rows),
+        "without_offset": 0 if shared else sum(row.committed is None and bool(row.end) for row in rows),
     }
 
 
 async def last_owners_now(console: Console, now: GroupNow, rows: Sequence[PartitionRow]) -> list[LastOwner]:
     """Of partitions with lag that nobody has."""
     places = [(row.topic, row.partition) for row in rows if row.lag and row.owner is None and not row.reader]
-    if not places or now.no_journal:
+    if not places or now.no_journal or now.group.type == SHARE:
         return []
     stories = (await state_of(console, now.group.group_id, LOOKED_AT)).stories
     return last_owners(stories, places, Names([*people_of(stories), *map(as_document, now.group.members)]))[:MOST_LINES]
@@ -211,7 +227,7 @@ def partition_key(row: PartitionRow) -> str:
 def partition_cells(row: PartitionRow, names: Names, times: EndTimes) -> dict[str, Cell]:
     owner = names.with_host(as_document(row.owner)) if row.owner else row.reader
     age_ms = row.age_ms
-    if not row.told and row.committed is not None and row.end is not None:
+    if not row.told and row.unfinished is None and row.committed is not None and row.end is not None:
         age_ms = times.age_ms((row.topic, row.partition), row.committed, row.end, int(time.time() * 1000))
     return {
         "committed": count(row.committed),
@@ -285,6 +301,11 @@ def worst(stories: Sequence[Document]) -> list[Offender]:
     return found[:WORST]
 
 
+async def records_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
+    shown = await group_records.values(console, now.group, query)
+    return {"facts": facts(console, now, listed, listed.lag if listed else None), **shown}
+
+
 async def settings_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
     group_id = now.group.group_id
     settings = await console.answers.get(("settings", group_id), partial(group_settings, group_id=group_id))
@@ -318,6 +339,7 @@ SOURCES = {
 }
 VIEWS = {
     "partitions": partitions_tab,
+    "records": records_tab,
     "members": members_tab,
     "rebalances": rebalances_tab,
     "ownership": ownership_tab,

@@ -22,7 +22,7 @@ MOST_GROUPS = 100
 MOST_WEIGHT = 5_000
 """Members, or partitions, in one batch."""
 UNKNOWN_WEIGHT = 50
-OTHER_TYPES = ("share", "streams")
+OTHER_TYPES = ("streams",)
 """Types of groups whose members and offsets are asked for with other requests."""
 
 T = TypeVar("T")
@@ -68,6 +68,12 @@ def read_batch(surveyor: Surveyor, times: EndTimes, rows: Sequence[GroupRow]) ->
             continue
         state, members = one.group.state, len(one.group.members)
         described = replace(row, state=state, protocol=one.group.protocol, members=members, problem="")
+        if one.shares is not None:
+            known = survey.lag_of(one).partitions
+            finished = {place: lag.committed for place, lag in known.items() if lag.committed is not None}
+            told = {place: lag.end for place, lag in known.items() if lag.end is not None}
+            found.append(replace(with_lags(described, finished, told), age_ms=None, age_told=False))
+            continue
         if one.lags is None:
             ends = survey.ends
             ages = (

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from kohort.cli.groups.wording import Document
+from kohort.cli.groups.shares.describing import log_ends
+from kohort.cli.groups.watch.trends import in_flight_words
+from kohort.cli.groups.wording import Document, Names, as_document
 from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.configs import ConfigEntry
 from kohort.client.admin.explanations import NoJournal
-from kohort.client.admin.groups import DEAD, GroupDescription, GroupMember
+from kohort.client.admin.groups import DEAD, SHARE, GroupDescription, GroupMember
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError, UnsupportedVersion
 from kohort.wire.embedded import CONSUMER_PROTOCOL
@@ -51,9 +53,13 @@ class PartitionRow:
     """How long the first uncommitted record has waited, if the coordinator tells it."""
     told: bool = False
     """Whether the coordinator tells ends and ages."""
+    unfinished: int | None = None
+    """Of a share group, whose `committed` is the start offset."""
 
     @property
     def lag(self) -> int | None:
+        if self.unfinished is not None:
+            return self.unfinished
         return None if self.committed is None or self.end is None else max(self.end - self.committed, 0)
 
 
@@ -74,6 +80,15 @@ def partition_rows(cluster: Cluster, group: GroupDescription) -> list[PartitionR
         for topic, partitions in member.assigned.items()
         for partition in partitions
     }
+    if group.type == SHARE:
+        names = Names(map(as_document, group.members))
+        offsets = cluster.share_groups.offsets([group.group_id], ranges=0)[group.group_id]
+        ends = log_ends(cluster, offsets)
+        shared = []
+        for place, one in sorted(offsets.partitions.items()):
+            holds = in_flight_words(one, names, group)
+            shared.append(PartitionRow(*place, one.start, ends.get(place), None, holds, unfinished=one.lag))
+        return shared
     if group.protocol_type not in ("", CONSUMER_PROTOCOL):
         return []
     [found] = cluster.group_lags([group.group_id], also=owners).values()

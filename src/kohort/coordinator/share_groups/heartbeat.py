@@ -6,7 +6,7 @@ Source: GroupMetadataManager.java; rows SH3 and SH15 to SH24.
 from __future__ import annotations
 
 from kohort.config import Config
-from kohort.coordinator.events import GroupRequested, Millis, Reply
+from kohort.coordinator.events import GroupRequested, Millis, Reply, What
 from kohort.coordinator.member_bytes import MEMBER_BYTES
 from kohort.coordinator.share_groups.checks import Refusal, check_epoch, check_heartbeat, check_known
 from kohort.coordinator.share_groups.group import GROUP_BYTES, INITIALIZED_BYTES, ShareGroup
@@ -50,6 +50,8 @@ class ShareHeartbeats:
         value = _member_value(former, event)
         if value != former:
             self._targets.emit(share_member_record(group.group_id, member_id, value))
+        if former is None:
+            self._targets.note(group, "member joined", "", member_id, value)
         if former is None or value.subscribed_topic_names != former.subscribed_topic_names:
             self._targets.refresh(group, now, bump=True)
         elif group.epoch != group.assignment_epoch:
@@ -101,8 +103,12 @@ class ShareHeartbeats:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, "The members of groups use all of group.max.total.bytes."
         return None
 
-    def remove(self, group: ShareGroup, member_id: str, now: Millis) -> None:
-        """A member leaves, or its session is over. Its records are given back when its share session ends."""
+    def remove(self, group: ShareGroup, member_id: str, now: Millis, silent_ms: Millis = -1) -> None:
+        """A member leaves, or its session is over: it was silent so long. Its records are given back when its share
+        session ends."""
+        what: What = "member left" if silent_ms < 0 else "session expired"
+        cause = "it left" if silent_ms < 0 else ""
+        self._targets.note(group, what, cause, member_id, group.members[member_id], silent_ms)
         self._running.deadlines.clear((SESSION, group.group_id, member_id))
         name = group.group_id
         if member_id in group.current:

@@ -82,7 +82,8 @@ class ShareGroups:
         if group is None:
             return
         if kind == SESSION and member_id in group.members:
-            self.heartbeats.remove(group, member_id, now)
+            silent_ms = self.targets.settings(group).share_session_timeout_ms
+            self.heartbeats.remove(group, member_id, now, silent_ms)
         elif kind == ASSIGN:
             self.targets.make(group, now)
         elif kind == STATES:

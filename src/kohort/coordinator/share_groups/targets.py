@@ -6,7 +6,7 @@ all have one (states.py).
 
 from __future__ import annotations
 
-from kohort.coordinator.events import Millis, Record
+from kohort.coordinator.events import JournalEntry, Millis, Record, What
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.settings.group_settings import GroupSettings, SettingsOfGroups
 from kohort.coordinator.share_groups.assignor import assigned
@@ -20,6 +20,7 @@ from kohort.coordinator.share_groups.records import (
 from kohort.coordinator.share_groups.states import ShareStates
 from kohort.coordinator.soft_state import Running
 from kohort.coordinator.topics import Topics, hash_of
+from kohort.wire.schemas.share_group_records import ShareGroupMemberMetadataValue
 
 SESSION, ASSIGN = "share session", "share assign"
 """Deadlines of share groups. Of the first, the third part of the key is a member."""
@@ -51,6 +52,30 @@ class ShareTargets:
         """Records are applied at once (docs/decisions/0005)."""
         self.running.out.records.append(record)
         self.hard.apply(record)
+
+    def note(
+        self,
+        group: ShareGroup,
+        what: What,
+        cause: str,
+        member_id: str,
+        member: ShareGroupMemberMetadataValue,
+        waited_ms: Millis = -1,
+    ) -> None:
+        """Add a journal entry about a member."""
+        self.running.out.journal.append(
+            JournalEntry(
+                group=group.group_id,
+                what=what,
+                cause=cause,
+                generation_id=group.epoch,
+                member_id=member_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                waited_ms=waited_ms,
+                protocol_type="share",
+            )
+        )
 
     def found(self, group_id: str) -> ShareGroup:
         """The group, which is created if it is not there."""

@@ -5,6 +5,8 @@ and acknowledged. What is finished or given back is durable; who holds a record 
 
     cells            what is stored of offsets: ranges with a state and a count of deliveries
     share_partition  one share-partition: acquire, acknowledge, give back, time out
+    tally            what became of its records, for operators
+    redelivery       finished records that an operator wants to be delivered again
     state            the fold of its records
     records          records of `__share_group_state` to and from bytes, in Kafka's schema
     events           what goes into a step and what comes out

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kohort.coordinator.events import RequestId
+from kohort.coordinator.events import Millis, RequestId
 from kohort.wire.errors import ErrorCode
 
 NOBODYS = RequestId(0)
@@ -109,6 +109,16 @@ class Release(msgspec.Struct, frozen=True, gc=False):
     member: str
 
 
+class Redeliver(msgspec.Struct, frozen=True, gc=False):
+    """Make finished records available again. Answers how many, or an ErrorCode."""
+
+    key: ShareKey
+    ranges: tuple[tuple[int, int], ...]
+    """First and last offset."""
+    log_start: int
+    request_id: RequestId = NOBODYS
+
+
 class Write(msgspec.Struct, frozen=True, gc=False):
     """A write of state from outside (API 85). Answers ErrorCode."""
 
@@ -127,13 +137,32 @@ class WriteSnapshots(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[ShareKey, ...]
 
 
-ShareEvent = Initialize | Delete | Load | Acquire | Acknowledge | Release | Write | WriteSnapshots
+ShareEvent = Initialize | Delete | Load | Acquire | Acknowledge | Release | Redeliver | Write | WriteSnapshots
 
 
 class Freed(msgspec.Struct, frozen=True, gc=False):
     """Records of a share-partition can be acquired (again): an effect, for those that wait for them."""
 
     key: ShareKey
+
+
+class Archived(NamedTuple):
+    """Records that nobody gets any more."""
+
+    first: int
+    last: int
+    deliveries: int
+    why: str
+    member: str
+    """That rejected it, or had it last."""
+    at_ms: Millis
+
+
+class RecordsArchived(msgspec.Struct, frozen=True, gc=False):
+    """An effect for the journal of the group."""
+
+    key: ShareKey
+    archived: tuple[Archived, ...]
 
 
 class InitializeShares(msgspec.Struct, frozen=True, gc=False):
@@ -155,5 +184,5 @@ class DeleteShares(msgspec.Struct, frozen=True, gc=False):
     partitions: tuple[int, ...]
 
 
-ShareEffect = Freed | InitializeShares | DeleteShares
+ShareEffect = Freed | RecordsArchived | InitializeShares | DeleteShares
 NONE = ErrorCode.NONE

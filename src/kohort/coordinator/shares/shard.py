@@ -50,20 +50,26 @@ from kohort.coordinator.shares.events import (
     Acknowledge,
     Acquire,
     Acquired,
+    Archived,
     Delete,
     Freed,
     Initialize,
     Load,
+    RecordsArchived,
+    Redeliver,
     Release,
+    ShareEffect,
     ShareEvent,
     ShareKey,
     Write,
     WriteSnapshots,
 )
 from kohort.coordinator.shares.records import parse, share_record
+from kohort.coordinator.shares.redelivery import again
 from kohort.coordinator.shares.settings import SettingsOf
 from kohort.coordinator.shares.share_partition import SharePartition
 from kohort.coordinator.shares.state import ShareState, Snapshot, Update
+from kohort.coordinator.shares.tally import DELIVERED, EXPIRED, SESSION_OVER, SKIPPED, Tally
 from kohort.coordinator.state_machine import LogName
 from kohort.wire.errors import ErrorCode
 
@@ -107,6 +113,8 @@ class ShareShard:
         """The hard state. Handlers may read it."""
         self.served: dict[ShareKey, SharePartition] = {}
         """Share-partitions that a leader serves."""
+        self.tallies: dict[ShareKey, Tally] = {}
+        """What became of records, of the share-partitions that are served."""
         self._settings_of = settings_of
         self._updates_per_snapshot = updates_per_snapshot
         self._total = total if total is not None else Total()
@@ -116,7 +124,7 @@ class ShareShard:
         self._deadlines: Deadlines[ShareKey] = Deadlines()
         self._records: list[Record] = []
         self._replies: list[Reply] = []
-        self._freed: list[Freed] = []
+        self._freed: list[ShareEffect] = []
 
     # -- the contract
 
@@ -131,18 +139,22 @@ class ShareShard:
             case Release():
                 for key in event.keys:
                     if (held := self.served.get(key)) is not None and held.locks:
-                        self._give_back(key, lambda served, limit: served.release(event.member, limit), now)
+                        self._give_back(
+                            key, SESSION_OVER, lambda served, limit: served.release(event.member, limit), now
+                        )
             case DeadlineReached():
                 looked = 0
                 while looked < DUE_AT_ONCE and (due := self._deadlines.pop_due(now)) is not None:
                     looked += LOOK + self._entries(due, self.served.get(due))
-                    self._give_back(due, lambda served, limit: served.expire(now, limit), now)
+                    self._give_back(due, EXPIRED, lambda served, limit: served.expire(now, limit), now)
             case Initialize():
                 self._reply(event.request_id, self._initialize(event, now))
             case Delete():
                 self._records += [share_record(key, None) for key in event.keys if key in self.states]
             case Write():
                 self._reply(event.request_id, self._write(event, now))
+            case Redeliver():
+                self._reply(event.request_id, self._redeliver(event, now))
             case WriteSnapshots():
                 for key in event.keys:
                     if key in self.states:
@@ -173,6 +185,7 @@ class ShareShard:
             if self.states.pop(key, None) is not None:
                 self._size.bytes -= STATE_BYTES + len(key.group)
             self.served.pop(key, None)
+            self.tallies.pop(key, None)
             self._deadlines.clear(key)
         else:
             state = self.states.get(key)
@@ -184,10 +197,15 @@ class ShareShard:
             former = state.state_epoch, state.created_ms
             start = state.start
             state.apply(value)
-            if served is not None and ((state.state_epoch, state.created_ms) != former or state.start < start):
+            is_anew = (state.state_epoch, state.created_ms) != former or (state.start < start and not state.cells)
+            if served is not None and is_anew:
                 served.restart()  # it was initialized anew
             elif served is not None:
                 served.started_at(state.start)
+                if isinstance(value, Snapshot):
+                    served.note_free()  # an operator may have made finished records available
+            if state.start != start and key in self.tallies:
+                self.tallies[key].moved_ms = timestamp
         self._total.bytes += self._entries(key, served) - before
 
     def next_deadline(self) -> Millis | None:
@@ -226,6 +244,7 @@ class ShareShard:
         served = self.served.get(key)
         if served is None:
             served = self.served[key] = SharePartition(state, event.leader_epoch)
+            self.tallies[key] = Tally(now)
         elif served.leader_epoch != event.leader_epoch:
             self._total.bytes -= len(served.locks)
             served.lead(event.leader_epoch)
@@ -247,7 +266,10 @@ class ShareShard:
         before = len(served.locks)
         acquired, archived = served.acquire(event, self._settings_of(event.key.group), now)
         self._total.bytes += len(served.locks) - before
+        tally = self.tallies[event.key]
+        tally.count(DELIVERED, acquired.records)
         if archived:
+            tally.count(SKIPPED, acquired.archived)
             self._put(event.key, served.state, archived, now)
         if acquired.ranges:
             self._arm(event.key, served)
@@ -266,19 +288,24 @@ class ShareShard:
         if served.due != due:
             self._arm(event.key, served)
         if cells:
+            archived = self.tallies[event.key].acknowledged(event.member, event.batches, cells, now)
+            self._tell_archived(event.key, archived)
             self._put(event.key, served.state, cells, now)
             # Room in the window is news too, for those that wait.
             self._freed.append(Freed(event.key))
         self._reply(event.request_id, error)
 
-    def _give_back(self, key: ShareKey, end: Callable[[SharePartition, int], list[Cell]], now: Millis) -> None:
+    def _give_back(
+        self, key: ShareKey, why: str, end: Callable[[SharePartition, int], list[Cell]], now: Millis
+    ) -> None:
         served = self.served.get(key)
         if served is None:
             return
-        before = len(served.locks)
+        before = list(served.locks)
         cells = end(served, self._settings_of(key.group).delivery_limit)
-        self._total.bytes += len(served.locks) - before
+        self._total.bytes += len(served.locks) - len(before)
         if cells:
+            self._tell_archived(key, self.tallies[key].ended(why, cells, before, now))
             self._put(key, served.state, cells, now)
             self._freed.append(Freed(key))
         self._arm(key, served)
@@ -324,6 +351,28 @@ class ShareShard:
         )
         self._records.append(share_record(event.key, snapshot))
         return ErrorCode.NONE
+
+    def _redeliver(self, event: Redeliver, now: Millis) -> ErrorCode | int:
+        state, served = self.states.get(event.key), self.served.get(event.key)
+        if state is None or state.start == RESET:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self._total.bytes + 2 * len(event.ranges) >= self._most_entries:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        wanted = [(max(first, event.log_start), last) for first, last in event.ranges]
+        start, cells, count = again(state, wanted, served.end if served is not None else state.end)
+        if count:
+            changed = ShareState(
+                state.snapshot_epoch, state.state_epoch, state.leader_epoch, start, 0, cells, 0, state.created_ms
+            )
+            self._records.append(share_record(event.key, _snapshot(changed, (), start, state.leader_epoch, now)))
+            self._freed.append(Freed(event.key))
+            if event.key in self.tallies:
+                self.tallies[event.key].forget(event.ranges)
+        return count
+
+    def _tell_archived(self, key: ShareKey, archived: list[Archived]) -> None:
+        if archived:
+            self._freed.append(RecordsArchived(key, tuple(archived)))
 
     # -- writing
 

@@ -326,6 +326,10 @@ class SharePartition:
         self.end = max(self.end, start)
         self._free_from = max(self._free_from, start)
 
+    def note_free(self) -> None:
+        """Something that was finished may be available again."""
+        self._free_from = self.state.start
+
     def _replace(self, low: int, high: int, locks: list[Lock]) -> None:
         self._locks[low:high] = locks
         self._firsts[low:high] = [lock[0] for lock in locks]

@@ -1,6 +1,6 @@
-"""DescribeShareGroupOffsets (API key 90)."""
+"""DescribeShareGroupOffsets (API key 90), with tagged fields of our own: see docs/wire-extensions.md."""
 
-from kohort.wire.schema import Uuid, field, message
+from kohort.wire.schema import OWN_TAGS, Uuid, field, message
 
 
 @message()
@@ -19,6 +19,8 @@ class OffsetsAskedGroup:
 @message(api_key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsRequest:
     groups: tuple[OffsetsAskedGroup, ...] = field([OffsetsAskedGroup])
+    records_most: int = field("int32", tag=OWN_TAGS + 10, default=-1)
+    """How many ranges of each kind the client wants of each partition; -1: none, and no counts either."""
 
 
 @message()
@@ -29,6 +31,8 @@ class DescribedOffset:
     lag: int = field("int64", "1+", default=-1)
     error_code: int = field("int16", default=0)
     error_message: str | None = field("string", nullable="0+", default=None)
+    records: bytes = field("bytes", tag=OWN_TAGS + 11, default=b"")
+    """JSON (broker/shares/reports.py)."""
 
 
 @message()

@@ -17,19 +17,26 @@ from kohort.cli.groups.doctor import members, offsets, stories
 from kohort.cli.groups.doctor.case import ORDER, Case, Finding, Severity, worst_first
 from kohort.cli.groups.doctor.collection import Collected, collect
 from kohort.cli.groups.lookup import absent, selected
+from kohort.cli.groups.shares import rules
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import choice, milliseconds
 from kohort.cli.output import Format, Output, plural, print_document
+from kohort.client.admin.groups import SHARE
 
 EPILOG = "Exit codes: 0 nothing found, 1 findings, or failed or not found, 2 wrong usage, 3 cannot reach the cluster."
 RULES = (*offsets.RULES, *members.RULES, *stories.RULES)
+SHARE_RULES = (*rules.RULES, members.missing_topics)
 
 
 def findings_of(cases: Iterable[Case], least: Severity = Severity.INFO) -> list[Finding]:
     """What is wrong, the worst first; nothing that is less severe than `least`."""
     wanted = ORDER[: ORDER.index(least) + 1]
     return worst_first(
-        finding for case in cases for rule in RULES for finding in rule(case) if finding.severity in wanted
+        finding
+        for case in cases
+        for rule in (SHARE_RULES if case.after.group.type == SHARE else RULES)
+        for finding in rule(case)
+        if finding.severity in wanted
     )
 
 
@@ -56,7 +63,7 @@ def doctor(
     """
     seconds = milliseconds("--for", look_for) / 1000
     with connected(where) as cluster:
-        listed = selected(cluster, names or ())
+        listed = selected(cluster, names or (), shares=True)
         if missing := absent(cluster, names or (), listed):
             fail("; ".join(missing))
         collected = collect(cluster, names or (), listed, seconds)

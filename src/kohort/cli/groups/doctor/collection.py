@@ -55,7 +55,7 @@ def collect(
     """Look at groups for some seconds. `listed` are those of the first survey. Raises KafkaError."""
     first = first_survey(cluster, listed)
     sleep(seconds)
-    return second_survey(cluster, selected(cluster, names), first)
+    return second_survey(cluster, selected(cluster, names, shares=True), first)
 
 
 def first_survey(cluster: Cluster, listed: Sequence[ListedGroup]) -> Survey:
@@ -68,7 +68,13 @@ def second_survey(cluster: Cluster, listed: Sequence[ListedGroup], first: Survey
     second = surveyor.survey(listed)
     lags = {group_id: second.lag_of(one) for group_id, one in second.groups.items() if not one.error}
     known = [second.groups[group_id] for group_id in lags]
-    lagging = [(place, one) for lag in lags.values() for place, one in lag.partitions.items() if one.lag]
+    lagging = [
+        (place, one)
+        for group_id, lag in lags.items()
+        if second.groups[group_id].shares is None
+        for place, one in lag.partitions.items()
+        if one.lag
+    ]
     now_ms = time.time_ns() // 1_000_000
     untold = sorted({place for place, one in lagging if one.lag_ms is None})
     younger = {age_ms: surveyor.offsets(untold, now_ms - age_ms) for age_ms in AGES_MS}

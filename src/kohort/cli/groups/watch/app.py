@@ -66,7 +66,7 @@ def watch(
         raise typer.BadParameter(f"{interval!r} is shorter than {LEAST_INTERVAL_MS}ms", param_hint=["--interval"])
     with connected(where, PATIENCE_MS) as cluster:
         chosen = tuple(names or ())
-        if missing := absent(cluster, chosen, selected(cluster, chosen)):
+        if missing := absent(cluster, chosen, selected(cluster, chosen, shares=True)):
             fail("; ".join(missing))
         sampler = Sampler(cluster, chosen, STORIES)
         watched = Watched(seconds)

@@ -30,7 +30,7 @@ class Sampler:
 
     def take(self) -> Survey:
         """Raises KafkaError."""
-        return self._surveyor.survey(selected(self._cluster, self._names))
+        return self._surveyor.survey(selected(self._cluster, self._names, shares=True))
 
     def every(self, seconds: float) -> Iterator[Survey | KafkaError]:
         """A result after each interval, until Ctrl-C. From the first result on, only the thread uses the cluster."""

@@ -16,6 +16,7 @@ from kohort.cli.groups.watch.changes import Change
 from kohort.cli.groups.watch.trends import Figures, GroupRow, PartitionRow, Stuck
 from kohort.cli.groups.wording import LAG_TIME, brief, partitions, plain
 from kohort.cli.output import GAP, NOTHING, Column, format_table, plural, shorten
+from kohort.client.admin.groups import SHARE
 from kohort.wire.embedded import by_topic
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -220,6 +221,9 @@ def stuck_text(row: GroupRow, stuck: Stuck) -> str:
     """`billing: worker-2 on 10.0.0.2 has not moved orders[1,4] for 45 s, lag 1,234`."""
     where = partitions(dict(by_topic(stuck.places)))
     tail = f"for {span(stuck.for_s)}, lag {count(stuck.lag)}"
+    if row.type == SHARE:
+        held = stuck.owner or ("nothing is in flight" if row.members else "it has no members")
+        return f"{row.group}: nothing of {where} was finished {tail}; {held}"
     if not stuck.owner:
         who = "nobody reads" if not row.members else "no owner is known of"
         return f"{row.group}: {who} {where} {tail}{'; ' if stuck.last else ''}{stuck.last}"

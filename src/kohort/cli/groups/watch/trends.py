@@ -18,8 +18,9 @@ from kohort.cli.groups.timeline import REBALANCING
 from kohort.cli.groups.wording import Names, as_document, people_of
 from kohort.client.admin.commit_metadata import group_reader_of
 from kohort.client.admin.end_times import EndTimes
-from kohort.client.admin.groups import Committed, GroupMember
+from kohort.client.admin.groups import Committed, GroupDescription, GroupMember
 from kohort.client.admin.lag import GroupLag, PartitionLag
+from kohort.client.admin.share_groups import ShareOffset
 from kohort.client.admin.survey import Survey, SurveyedGroup
 from kohort.client.metadata import TopicPartition
 
@@ -52,9 +53,11 @@ class PartitionRow:
     topic: str
     partition: int
     committed: int | None
+    """Of a share group: the start offset."""
     end: int | None
     owner: str
-    """The member and its host, or the Spark query in the offset's metadata; empty if nobody is known."""
+    """The member and its host, or the Spark query in the offset's metadata; empty if nobody is known. In a share group
+    what members hold."""
     figures: Figures
     unmoved_s: float | None = None
     """Since when the committed offset has not moved although there is lag."""
@@ -152,15 +155,18 @@ class Trends:
         if len(survey.groups) != 1:
             self._places.clear()
         self._end_times.note(survey.at_ms, survey.ends)
-        lags = {group_id: self._with_ages(survey, survey.lag_of(one)) for group_id, one in survey.groups.items()}
+        lags = {
+            group_id: self._with_ages(survey, survey.lag_of(one), is_shared=one.shares is not None)
+            for group_id, one in survey.groups.items()
+        }
         self._note_unmoved(survey, lags)
         rows = [self._row(survey, one, lags[group_id]) for group_id, one in survey.groups.items()]
         self._before = lags
         return sorted(rows, key=lambda row: (row.figures.lag is None, -(row.figures.lag or 0), row.group))
 
-    def _with_ages(self, survey: Survey, lag: GroupLag) -> GroupLag:
-        if lag.as_of_ms is not None:
-            return lag
+    def _with_ages(self, survey: Survey, lag: GroupLag, *, is_shared: bool) -> GroupLag:
+        if lag.as_of_ms is not None or is_shared:
+            return lag  # how old the first unfinished record of a share group is, its offset alone does not tell
         estimated = {}
         for place, one in lag.partitions.items():
             age_ms = None
@@ -195,6 +201,8 @@ class Trends:
         meter.add(survey, committed, written, lag.total)
         names = Names([as_document(member) for member in group.members])
         who = {place: _owner(owners.get(place), found.committed, names) for place, found in places.items()}
+        shared = one.shares.partitions if one.shares is not None else {}
+        who |= {place: in_flight_words(found, names, group) for place, found in shared.items()}
         parts = (
             tuple(
                 self._part(survey, group.group_id, place, found, who[place], step, is_told=is_told)
@@ -203,6 +211,12 @@ class Trends:
             if len(survey.groups) == 1
             else ()
         )
+        parts = tuple(
+            replace(part, committed=shared[part.topic, part.partition].start)
+            if (part.topic, part.partition) in shared
+            else part
+            for part in parts
+        )
         return GroupRow(
             group.group_id,
             group.state,
@@ -210,7 +224,7 @@ class Trends:
             group.protocol,
             len(group.members),
             len(places),
-            sum(places[place].committed is None and bool(places[place].end) for place in owners),
+            0 if shared else sum(places[place].committed is None and bool(places[place].end) for place in owners),
             replace(meter.figures(), lag_ms=lag.worst_ms, is_told=is_told),
             self._stuck(survey, one, lag, who),
             one.error,
@@ -265,11 +279,22 @@ class Trends:
                 tuple(place for place, _ in places),
                 max(for_s for _, for_s in places),
                 sum(lag.partitions[place].lag or 0 for place, _ in places),
-                "" if owner else _last(one, [place for place, _ in places]),
+                "" if owner or one.shares is not None else _last(one, [place for place, _ in places]),
             )
             for owner, places in by_owner.items()
         ]
         return tuple(sorted(found, key=lambda stuck: -stuck.lag))
+
+
+def in_flight_words(found: ShareOffset, names: Names, group: GroupDescription) -> str:
+    """`worker-1 holds 5`, `3 members hold 50`; empty if nothing is in flight, or if it is not known."""
+    holders = (found.records or {}).get("holders", {})
+    records = sum(one["records"] for one in holders.values())
+    if len(holders) != 1:
+        return f"{len(holders)} members hold {records}" if holders else ""
+    [member_id] = holders
+    member = next((one for one in group.members if one.member_id == member_id), None)
+    return f"{names.of(as_document(member)) if member is not None else member_id} holds {records}"
 
 
 def _last(one: SurveyedGroup, places: Sequence[TopicPartition]) -> str:

@@ -1,0 +1,111 @@
+"""What became of the records of a share-partition since it was loaded: counts, and the newest archived records.
+
+Soft state, for operators: nothing is decided by it. The log has no reasons, so a restart forgets them; the journal
+keeps those of rejected records and of those that were delivered too often.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from kohort.coordinator.events import Millis
+from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, Cell
+from kohort.coordinator.shares.events import GAP, REJECT, AckBatch, Archived
+from kohort.coordinator.shares.share_partition import Lock
+
+DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER = "delivered", "accepted", "released", "lock ended", "session over"
+REJECTED, TOO_OFTEN, GAPS, SKIPPED = "rejected", "delivered too often", "gaps", "skipped"
+OUTCOMES = (DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER, REJECTED, TOO_OFTEN, GAPS, SKIPPED)
+"""What is counted, in records. The first is a delivery, the others end one; skipped are records of aborted
+transactions, and those that are no longer in the log, which nobody is to get."""
+KEPT = 50
+"""Ranges of archived records."""
+
+
+class Tally:
+    __slots__ = ("archived", "counts", "moved_ms")
+
+    def __init__(self, now: Millis) -> None:
+        self.counts: dict[str, int] = {}
+        self.archived: deque[Archived] | None = None
+        """The newest last; None before the first."""
+        self.moved_ms = now
+        """When the start moved last, or the share-partition was loaded."""
+
+    def count(self, outcome: str, records: int) -> None:
+        self.counts[outcome] = self.counts.get(outcome, 0) + records
+
+    def acknowledged(
+        self, member: str, batches: Sequence[AckBatch], cells: Iterable[Cell], now: Millis
+    ) -> list[Archived]:
+        """Returns what was archived, and not only a gap."""
+        found: list[Archived] = []
+        for first, last, state, count in cells:
+            if state == ACKNOWLEDGED:
+                self.count(ACCEPTED, last - first + 1)
+            elif state != ARCHIVED:
+                self.count(RELEASED, last - first + 1)
+            else:
+                for low, high, kind in _types(batches, first, last):
+                    if kind == GAP:
+                        self.count(GAPS, high - low + 1)
+                    else:
+                        why = REJECTED if kind == REJECT else TOO_OFTEN
+                        found.append(Archived(low, high, count, why, member, now))
+        self._keep(found)
+        return found
+
+    def ended(self, why: str, cells: Iterable[Cell], locks: Sequence[Lock], now: Millis) -> list[Archived]:
+        """Locks ended without an acknowledgement. Returns what was archived. `locks`: those that were there before."""
+        found: list[Archived] = []
+        at = 0
+        for first, last, state, count in cells:
+            if state != ARCHIVED:
+                self.count(why, last - first + 1)
+                continue
+            while at < len(locks) and locks[at][1] < first:
+                at += 1
+            member = locks[at][2] if at < len(locks) else ""
+            found.append(Archived(first, last, count, TOO_OFTEN, member, now))
+        self._keep(found)
+        return found
+
+    def forget(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """These records are delivered again."""
+        for first, last in ranges:
+            kept: list[Archived] = []
+            for one in self.archived or ():
+                if one.last < first or last < one.first:
+                    kept.append(one)
+                    continue
+                if one.first < first:
+                    kept.append(one._replace(last=first - 1))
+                if last < one.last:
+                    kept.append(one._replace(first=last + 1))
+            if self.archived is not None:
+                self.archived = deque(kept, maxlen=KEPT)
+
+    def _keep(self, found: Sequence[Archived]) -> None:
+        for one in found:
+            self.count(one.why, one.last - one.first + 1)
+        if found:
+            if self.archived is None:
+                self.archived = deque(maxlen=KEPT)
+            self.archived.extend(found)
+
+
+def _types(batches: Iterable[AckBatch], first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """The parts of a range that have one type each."""
+    for batch in batches:
+        low, high = max(batch.first, first), min(batch.last, last)
+        if low > high:
+            continue
+        if len(batch.types) == 1:
+            yield low, high, batch.types[0]
+            continue
+        for kind, of_kind in groupby(batch.types[low - batch.first : high - batch.first + 1]):
+            count = sum(1 for _ in of_kind)
+            yield low, low + count - 1, kind
+            low += count
