@@ -1,0 +1,16 @@
+"""Work queues on share groups (KIP-932): `WorkQueue` for asyncio, `BlockingWorkQueue` for threads.
+
+docs/how-to/work-queues.md shows their use, docs/decisions/0022-work-queues-are-share-members.md why they are built so.
+
+acquired        the records of a fetch that were acquired, and the gaps between them
+backlog         which job and which topic is next, without IO
+broker_session  a share session on an event loop: fetches, acknowledgements, renewals
+dead_letters    the record of a job that failed for good
+job             Job, and the exceptions that give it an outcome
+options         the settings
+puts            puts records into topics, from an event loop
+set_up          topics, and the settings of the group
+share_member    the membership, and a session with each broker
+share_session   a share session without IO
+work_queue      WorkQueue
+"""
