@@ -20,14 +20,16 @@ log = logging.getLogger("kohort.client")
 
 def create_topics(cluster: Cluster, settings: Settings) -> None:
     """Create what is missing, or check that nothing is. Raises ServerError."""
-    names = [*settings.weights]
-    dead_letter = settings.options["dead_letter"]
-    if dead_letter is not None:
-        names.append(dead_letter)
+    delay_topic = settings.options["delay_topic"]
+    others = (settings.options["dead_letter"], delay_topic)
+    names = [*settings.weights, *(name for name in others if name is not None)]
     for name, topic in cluster.topics(names).items():
         if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and settings.options["create_topics"]:
             try:
-                cluster.create_topic(name)
+                if name == delay_topic:
+                    cluster.create_topic(name, 1, configs={"cleanup.policy": "compact"})
+                else:
+                    cluster.create_topic(name)
             except ServerError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
