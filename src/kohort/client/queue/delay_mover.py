@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordination.election import Term, lead
@@ -50,7 +51,7 @@ async def move_delayed(settings: Settings, bootstrap_servers: str | Sequence[str
         security=settings.security,
     )
 
-    async def move(term: Term) -> None:
+    async def move(term: Term[Any]) -> None:
         while True:
             stop = threading.Event()
             moving = asyncio.ensure_future(asyncio.to_thread(_move, settings, bootstrap_servers, stop))
