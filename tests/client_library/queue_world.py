@@ -10,13 +10,9 @@ from running_tasks import until
 
 from kohort.client import Job, WorkQueue
 from kohort.client.cluster import Cluster
+from kohort.client.queue.remaining import unfinished
 from kohort.client.records import FetchedRecord, records
 from kohort.testing import KohortServer
-from kohort.wire.schemas.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsResponse,
-    OffsetsAskedGroup,
-)
 
 LOCK_S = 1.0
 """How long a lock lasts: the least that a broker allows."""
@@ -82,14 +78,6 @@ async def put_all(queue: WorkQueue, *values: str, **options: Any) -> None:
 
 
 def left(server: KohortServer, group: str, topic: str = "jobs") -> int:
-    """How many records of a topic are not finished."""
+    """How many records of a topic the group has not finished."""
     with Cluster(server.bootstrap_servers) as cluster:
-        count = 0
-        for node in cluster.nodes():
-            request = DescribeShareGroupOffsetsRequest(groups=(OffsetsAskedGroup(group_id=group, topics=None),))
-            answer = cluster.connection(node).request(request, DescribeShareGroupOffsetsResponse)
-            for row in answer.groups:
-                for found in row.topics:
-                    if found.topic_name == topic:
-                        count += sum(partition.lag for partition in found.partitions)
-        return count
+        return unfinished(cluster, group, topic)

@@ -13,6 +13,7 @@ job             Job, and the exceptions that give it an outcome
 options         the settings
 permits         how many jobs the whole group works on
 puts            puts records into topics, from an event loop
+remaining       how much of a queue is left
 set_up          topics, and the settings of the group
 share_member    the membership, and a session with each broker
 share_session   a share session without IO
