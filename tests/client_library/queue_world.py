@@ -14,13 +14,9 @@ from kohort.client.queue.remaining import unfinished
 from kohort.client.records import FetchedRecord, records
 from kohort.testing import KohortServer
 
-LOCK_S = 1.0
-"""How long a lock lasts: the least that a broker allows."""
-
 SHARES: dict[str, Any] = {
     "group_share_enable": True,
-    "group_share_record_lock_duration_ms": int(LOCK_S * 1000),
-    "group_share_min_record_lock_duration_ms": int(LOCK_S * 1000),
+    "group_share_min_record_lock_duration_ms": 1_000,
     "group_share_assignment_interval_ms": 0,
     "group_share_heartbeat_interval_ms": 100,
     "group_share_min_heartbeat_interval_ms": 100,

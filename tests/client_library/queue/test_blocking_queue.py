@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from queue_world import LOCK_S, SHARES, left, read_all
+from queue_world import SHARES, left, read_all
 from running_tasks import wait_until
 
 from kohort.client import BlockingJob, BlockingWorkQueue, Closed, LockLost, Misuse, Reject, Retry
-from kohort.testing import KohortServer
+from kohort.testing import KohortServer, ManualClock
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -80,15 +79,23 @@ def test_jobs_one_by_one(server: KohortServer) -> None:
         queue.put("a")
 
 
-def test_a_slow_job_keeps_its_lock_and_an_interrupted_one_is_given_back(server: KohortServer) -> None:
-    with queue_of(server) as queue, queue_of(server) as other:
+def test_a_slow_job_keeps_its_lock_and_an_interrupted_one_is_given_back() -> None:
+    clock = ManualClock()
+    with (
+        KohortServer(clock=clock, **SHARES) as server,
+        queue_of(server, lock=4.0) as queue,
+        queue_of(server, lock=4.0) as other,
+    ):
         queue.put("slow")
         job = next(queue.take())
-        other.begin(1)
-        assert other.next(2.5 * LOCK_S) is None, "the lock is extended in the background"
+        began = job.deadline
+        wait_until(lambda: job.deadline > began + 1, "the lock is extended in the background")
+        clock.advance(3_000)
         job.extend()
+        clock.advance(3_000)
+        other.begin(1)
+        assert other.next(0.1) is None
         assert job.valid
-        assert job.deadline > time.time()
         queue.close()  # waits for the job, and gives it back
         again = other.next(20)
         assert again is not None

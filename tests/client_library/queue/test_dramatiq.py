@@ -121,33 +121,6 @@ def test_delayed_messages(broker: KohortBroker) -> None:
     assert at["now"] < at["later"]
 
 
-def test_priorities_of_actors_in_other_queues(broker: KohortBroker) -> None:
-    seen: list[str] = []
-    may_go = threading.Event()
-
-    @dramatiq.actor(broker=broker)
-    def blocks() -> None:
-        may_go.wait(10)
-
-    @dramatiq.actor(broker=broker, queue_name="high", priority=0)
-    def high() -> None:
-        seen.append("high")
-
-    @dramatiq.actor(broker=broker, queue_name="low", priority=100)
-    def low() -> None:
-        seen.append("low")
-
-    blocks.send()
-    low.send()
-    high.send()
-    with working(broker, threads=1) as worker:
-        wait_until(lambda: worker.work_queue.qsize() == 2, "both wait for the only thread")
-        may_go.set()
-        for name in ("default", "high", "low"):
-            broker.join(name, timeout=30_000)
-    assert seen == ["high", "low"]
-
-
 def test_a_worker_that_stops_gives_back_what_it_has_not_begun(broker: KohortBroker) -> None:
     begun = threading.Event()
     may_go = threading.Event()

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from running_tasks import wait_until
 from kohort.client import BlockingWorkQueue
 from kohort.testing import KohortServer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -49,20 +49,20 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
 
 def test_the_tutorial(server: KohortServer, tmp_path: Path) -> None:
     program = Program("tutorials/work-queue.md", 0, server, tmp_path)
-    with program.start("put", "ada@example.com", "bob@down.example", "nobody") as putting:
-        assert putting.wait() == 0
-    with program.start("work") as working:
+    with (
+        program.start("put", "ada@example.com", "bob@down.example", "nobody") as putting,
+        program.start("work") as working,
+        program.start("dead") as reading,
+    ):
         attempts = lines(working, 5)
-        with program.start("dead") as reading:
-            assert lines(reading, 2) == [
-                "dead: nobody: not an address",
-                "dead: bob@down.example: ConnectionError: no answer",
-            ]
-            reading.terminate()
-            assert reading.wait() == 0
+        assert lines(reading, 2) == [
+            "dead: nobody: not an address",
+            "dead: bob@down.example: ConnectionError: no answer",
+        ]
         wait_until(lambda: left(server, "mailers", "mails") == 0, "all have outcomes")
-        working.terminate()
-        assert working.wait() == 0
+        for process in (working, reading):
+            process.terminate()
+        assert [process.wait() for process in (putting, working, reading)] == [0, 0, 0]
     assert sorted(attempts) == [
         "to ada@example.com, attempt 1",
         *(f"to bob@down.example, attempt {number}" for number in (1, 2, 3)),
@@ -77,12 +77,13 @@ def test_an_effect_that_happens_once(server: KohortServer, tmp_path: Path, monke
     exec(programs("how-to/work-queues.md")[1].replace("127.0.0.1:9092", server.bootstrap_servers), found)
     with BlockingWorkQueue(server.bootstrap_servers, "orders", group="orders") as queue:
         queue.put("a")
-        job = next(queue.take())
-        found["work"](job)
-        job.release()
-    runner = threading.Thread(target=found["main"], daemon=True)
-    runner.start()
-    wait_until(lambda: left(server, "orders", "orders") == 0, "the job is done")
-    with sqlite3.connect(tmp_path / "orders.sqlite") as database:
-        assert database.execute("SELECT name FROM orders").fetchall() == [("a",)]
+        jobs = queue.take()
+        first = next(jobs)
+        found["work"](first)
+        first.release()
+        with next(jobs) as again:
+            found["work"](again)
+        assert again.deliveries == 2
     found["database"].close()
+    with closing(sqlite3.connect(tmp_path / "orders.sqlite")) as database:
+        assert database.execute("SELECT name FROM orders").fetchall() == [("a",)]

@@ -30,11 +30,9 @@ from kohort.client.consumer.lookups import Lookups
 from kohort.client.errors import Closed, Misuse
 from kohort.client.metadata import TopicPartition
 from kohort.client.queue import set_up
-from kohort.client.queue.delay_mover import move_delayed
 from kohort.client.queue.delays import delayed, now_ms
 from kohort.client.queue.job import Job
 from kohort.client.queue.options import QueueOptions, checked
-from kohort.client.queue.permits import Permits
 from kohort.client.queue.puts import Puts
 from kohort.client.queue.share_member import Member
 from kohort.client.queue.worker import Worker
@@ -214,10 +212,14 @@ class WorkQueue:
         await self._lookups.run(lambda cluster: set_up.configure_group(cluster, settings))
         worker.member = Member(worker, settings, self._discovery, self._lookups)
         if settings.options["group_concurrency"] is not None:
+            from kohort.client.queue.permits import Permits  # as the next import: only where it is used
+
             permits = Permits(settings, self._bootstrap, worker.reset, lambda: len(worker.open))
             worker.permits, worker.job_ended = permits.count, permits.job_ended
             self._in_background(permits.run(), worker)
         if settings.options["delay_topic"] is not None:
+            from kohort.client.queue.delay_mover import move_delayed
+
             self._in_background(move_delayed(settings, self._bootstrap), worker)
 
     def _in_background(self, work: Coroutine[Any, Any, None], worker: Worker) -> None:
