@@ -12,7 +12,6 @@ import dramatiq
 import pytest
 from dramatiq.errors import QueueJoinTimeout, QueueNotFound
 from queue_world import SHARES, read_all
-from running_tasks import wait_until
 
 from kohort.client.dramatiq import KohortBroker
 from kohort.testing import KohortServer
