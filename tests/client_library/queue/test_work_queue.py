@@ -12,6 +12,9 @@ from queue_world import SHARES, Work, left, put_all, queue_of, read_all
 from running_tasks import cancel, running, until
 
 from kohort.client import Job, LockLost, Misuse, Reject, Retry, ServerError, UnsupportedVersion, WorkQueue
+from kohort.client.admin.configs import ResourceType
+from kohort.client.cluster import Cluster
+from kohort.client.queue import broker_session
 from kohort.testing import KohortServer, ManualClock
 
 pytestmark = pytest.mark.timeout(120)
@@ -249,6 +252,23 @@ async def test_the_last_delivery_of_a_worker_that_dies_becomes_a_dead_letter(ser
     assert dict(letter.headers)["__dlq.errors.message"] == b"1 deliveries had no outcome"
 
 
+async def test_a_dead_letter_that_cannot_be_written_is_tried_again(server: KohortServer) -> None:
+    """The topic of dead letters takes small records only, for a while."""
+    with Cluster(server.bootstrap_servers) as cluster:
+        cluster.create_topic("dlq.jobs", 1, configs={"max.message.bytes": "100"})
+
+        async with queue_of(server, dead_letter="dlq.jobs", retry_backoff_max=0.05) as queue:
+            await queue.put("x" * 200)
+            job = await anext(queue.take())
+            async with job:
+                raise Reject("no")
+            assert job.is_open is False
+            cluster.alter_configs(ResourceType.TOPIC, "dlq.jobs", {"max.message.bytes": "10000"})
+            await until(lambda: read_all(server, "dlq.jobs"), "the dead letter is written")
+            await until(lambda: left(server, "g") == 0, "the job is finished")
+            assert queue.waiting_jobs == 0
+
+
 async def test_jobs_of_one_key_are_worked_on_one_by_one(server: KohortServer) -> None:
     running_now: dict[bytes | None, int] = {}
     most: dict[bytes | None, int] = {}
@@ -367,7 +387,8 @@ async def test_a_group_of_another_kind_ends_the_worker(server: KohortServer) -> 
             await queue.put("a")
 
 
-async def test_several_brokers_and_a_leader_that_moves() -> None:
+async def test_several_brokers_and_a_leader_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_session, "LONG_WAIT_MS", 300)  # how long a fetch may wait at the former leader
     with KohortServer(brokers=2, num_partitions=4, **SHARES) as cluster:
         work = Work(lambda job: asyncio.sleep(0.001))
         async with queue_of(cluster, max_deliveries=9) as queue, running(queue.run(work, concurrency=3)):

@@ -360,6 +360,8 @@ class BrokerSession:
                 self._owner.name_of(held.place),
                 held.offset,
             )
+        elif error:
+            self._renew_at = min(self._renew_at, self._loop.time() + self._backoff.first / 1000)
         if answer is not None and not answer.done():
             answer.set_result(error)
 

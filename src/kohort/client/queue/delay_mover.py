@@ -1,4 +1,4 @@
-"""Moves jobs from the delay topic to their topics when their time has come: one worker of the group does this.
+"""Moves jobs from the delay topic to their topics when their time has come: one of the workers does this.
 
 The workers elect it. It reads the delay topic from its beginning and keeps all jobs that wait in memory. A transaction
 puts the jobs that are due into their topics, and deletes them from the delay topic. So each is moved once, whatever
@@ -12,7 +12,7 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -42,7 +42,7 @@ log = logging.getLogger("kohort.client")
 async def move_delayed(settings: Settings, bootstrap_servers: str | Sequence[str]) -> None:
     """Take part in the election; move jobs while this worker leads. Lasts until it is cancelled. Raises KafkaError."""
     options = settings.options
-    group = f"{settings.group_id}.delays"
+    group = f"{options['delay_topic']}.mover"
     election = lead(
         bootstrap_servers,
         group,
@@ -89,7 +89,7 @@ def _move(settings: Settings, bootstrap_servers: str | Sequence[str], stop: thre
             security=settings.security,
         ) as cluster,
     ):
-        mover = Mover(cluster, TransactionalWriter(router, f"{settings.group_id}.delays"), topic)
+        mover = Mover(cluster, TransactionalWriter(router, f"{topic}.mover"), topic, settings.weights)
         mover.begin()
         while not stop.is_set():
             mover.step(LOOK_MS)
@@ -98,9 +98,11 @@ def _move(settings: Settings, bootstrap_servers: str | Sequence[str], stop: thre
 class Mover:
     """The jobs that wait. Use it from one thread."""
 
-    def __init__(self, cluster: Cluster, writer: TransactionalWriter, topic: str) -> None:
+    def __init__(self, cluster: Cluster, writer: TransactionalWriter, topic: str, targets: Collection[str]) -> None:
+        """`targets`: the topics to which jobs are moved; those of others stay where they are."""
         self._cluster = cluster
         self._place = topic, 0
+        self._targets = targets
         self._writer = writer
         self._position = 0
         self._jobs: dict[bytes, Delayed] = {}
@@ -141,6 +143,8 @@ class Mover:
                 job = None if record.value is None else read_delayed(record.value, record.headers, record.timestamp)
                 if job is None:
                     self._jobs.pop(record.key, None)
+                elif job.topic not in self._targets:
+                    log.warning("delay topic %s: %r is no topic of this queue", self._place[0], job.topic)
                 else:
                     self._jobs[record.key] = job
                     heapq.heappush(self._due, (job.due_ms, next(self._numbers), record.key))

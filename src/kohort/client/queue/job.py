@@ -15,7 +15,7 @@ import logging
 import time
 from typing import Any, Protocol, Self
 
-from kohort.client.errors import LockLost, Misuse
+from kohort.client.errors import KafkaError, LockLost, Misuse
 from kohort.client.queue.broker_session import Held
 from kohort.client.queue.share_session import ACCEPT, RELEASE
 
@@ -128,8 +128,8 @@ class Job:
 
     async def reject(self, reason: str = "") -> None:
         """Write the job to the dead-letter topic with this reason, and finish it. Without a dead-letter topic it is
-        dropped. Raises LockLost, Misuse, KafkaError if the dead letter cannot be written; then the job is given
-        back."""
+        dropped. Raises LockLost, Misuse; KafkaError if the dead letter cannot be written now: then the job stays
+        locked here, and it is tried again after `retry_backoff_max`."""
         await self._desk.reject(self, reason)
 
     async def extend(self) -> None:
@@ -168,4 +168,6 @@ class Job:
                     await self.release()
         except LockLost as lost:
             log.warning("%s", lost)
+        except KafkaError as failed:
+            log.error("%r has no dead letter yet: %s; it is tried again", self, failed)
         return error is None or isinstance(error, Exception)

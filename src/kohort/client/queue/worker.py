@@ -16,7 +16,7 @@ from math import ceil, inf
 from typing import Any
 
 from kohort.client.backoff import Backoff
-from kohort.client.errors import LockLost, Misuse, error_code
+from kohort.client.errors import KafkaError, LockLost, Misuse, error_code
 from kohort.client.queue.acquired import AcquiredRecord
 from kohort.client.queue.backlog import Backlog
 from kohort.client.queue.broker_session import BrokerSession, Held, Wanted
@@ -146,12 +146,17 @@ class Worker:
             await self._settle(job, RELEASE)
             return
         if self._options["delay_topic"] is not None and pause > job.held.session.lock_s:
-            await self._puts.put(self._options["delay_topic"], delayed_again(job, pause), 0)
-            await self._settle(job, ACCEPT)
-            return
-        job.held.extended_until = inf
-        self._jobs[_place(job)] = job
-        self._waiting[job] = self._loop.call_later(pause, self._again, job)
+            try:
+                await self._puts.put(self._options["delay_topic"], delayed_again(job, pause), 0)
+            except KafkaError as error:
+                log.warning("%r waits here instead of in the delay topic: %s", job, error)
+            except BaseException:
+                self._spawn(self._settle_quietly(job, RELEASE))
+                raise
+            else:
+                await self._settle(job, ACCEPT)
+                return
+        self._wait(job, pause, self._again)
 
     async def reject(self, job: Job, reason: str) -> None:
         """As Job.reject."""
@@ -163,11 +168,14 @@ class Worker:
             job.held.extended_until = inf
             record = dead_letter(job, self.group_id, reason)
             try:
-                place = await self._puts.put(topic, record, None if job.key is not None else job.partition)
+                place = await self._puts.put(topic, record)
+            except KafkaError:
+                self._conclude(job)
+                self._wait(job, self._backoff.longest, lambda job: self._reject_again(job, reason))
+                raise
             except BaseException:
-                if job.is_open:
-                    self._conclude(job)
-                    self._spawn(self._settle_quietly(job, RELEASE))
+                self._conclude(job)
+                self._spawn(self._settle_quietly(job, RELEASE))
                 raise
             log.warning("%r is a dead letter in %s-%d: %s", job, *place, reason or "it was rejected")
         self._conclude(job)
@@ -181,6 +189,26 @@ class Worker:
         if error:
             raise self._lost_error(job, error)
 
+    def _wait(self, job: Job, pause: float, then: Callable[[Job], None]) -> None:
+        """Keep the lock of a job whose work has ended for so many seconds; then do this."""
+        if self._closing:
+            self._spawn(self._settle_quietly(job, RELEASE))
+            return
+        job.held.extended_until = inf
+        self._jobs[_place(job)] = job
+        self._waiting[job] = self._loop.call_later(pause, then, job)
+
+    def _reject_again(self, job: Job, reason: str) -> None:
+        del self._waiting[job]
+        job.is_open = True
+        self._spawn(self._reject_quietly(job, reason))
+
+    async def _reject_quietly(self, job: Job, reason: str) -> None:
+        try:
+            await self.reject(job, reason)
+        except KafkaError as error:
+            log.warning("%r: %s", job, error)
+
     def _check_open(self, job: Job) -> None:
         if not job.is_open:
             raise Misuse(f"{job!r} has an outcome already")
@@ -189,7 +217,8 @@ class Worker:
         """The work on the job has ended: its slot is free."""
         self._check_open(job)
         job.is_open = False
-        self._jobs.pop(_place(job), None)
+        if self._jobs.get(_place(job)) is job:
+            del self._jobs[_place(job)]
         if job in self.open:
             self.open.discard(job)
             self._backlog.ended(job)
@@ -234,13 +263,6 @@ class Worker:
         self._jobs.pop(_place(job), None)
         self._spawn(self._settle_quietly(job, RELEASE))
 
-    async def _dead(self, job: Job) -> None:
-        """A job came once more than it may: the worker that had it last has died."""
-        try:
-            await self.reject(job, f"{job.deliveries - 1} deliveries had no outcome")
-        except Exception as error:
-            log.warning("%r: %s", job, error)
-
     # -- what the sessions call
 
     def wanted(self, session: BrokerSession) -> Wanted:
@@ -264,8 +286,8 @@ class Worker:
         for record, _ in records:
             held = session.held[place, record.offset]
             former = self._jobs.get((place, record.offset))
-            if former is not None:  # it is worked on: the work goes on with this lock
-                former.held = held
+            if former is not None and self._loop.time() < former.held.extended_until:
+                former.held = held  # the work on it goes on with this lock
                 continue
             kind = self._remembered.pop((place, record.offset), None)
             topic = self.name_of(place)
@@ -282,7 +304,8 @@ class Worker:
                 continue  # the end of the session gives it back
             self._jobs[place, record.offset] = job
             if job.deliveries > self._options["max_deliveries"] and self._options["dead_letter"] is not None:
-                self._spawn(self._dead(job))
+                # The worker that had it last has died.
+                self._spawn(self._reject_quietly(job, f"{job.deliveries - 1} deliveries had no outcome"))
             else:
                 self._backlog.add(job)
         self._wake()
