@@ -10,12 +10,14 @@ consumer/       GroupConsumer, BlockingGroupConsumer
 coordination/   Coordinator, leader election, work sharding
 membership/     one member of a group, without IO; its driver
 outbox/         a database transaction and Kafka records, atomically
+queue/          WorkQueue: jobs on a share group
 records/        records in and out
 security/       TLS and SASL in Kafka's property names
 transactions/   a transactional producer; a prepared transaction that another process ends
 wire/           connections, and the way to the right broker
 backoff         pauses between attempts
 cluster         Cluster: the blocking client that has a method for each call
+dramatiq        a broker for Dramatiq
 errors          what can go wrong between a client and a cluster
 metadata        what a client knows of a cluster: brokers, topics, partitions
 settings        rules about settings that members of groups share
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         Closed,
         ConnectionFailed,
         KafkaError,
+        LockLost,
         Misuse,
         NotOwned,
         ServerError,
@@ -52,6 +55,9 @@ if TYPE_CHECKING:
         Unreachable,
         UnsupportedVersion,
     )
+    from kohort.client.queue.blocking import BlockingJob, BlockingWorkQueue
+    from kohort.client.queue.job import Job, Reject, Retry
+    from kohort.client.queue.work_queue import WorkQueue
     from kohort.client.security.security import Security
     from kohort.wire.errors import ErrorCode
 
@@ -62,8 +68,10 @@ __all__ = [
     "BlockingCoordinator",
     "BlockingElection",
     "BlockingGroupConsumer",
+    "BlockingJob",
     "BlockingSharding",
     "BlockingTerm",
+    "BlockingWorkQueue",
     "Closed",
     "ConnectionFailed",
     "Coordinator",
@@ -72,13 +80,17 @@ __all__ = [
     "Generation",
     "GroupConsumer",
     "GroupToken",
+    "Job",
     "JoinedMember",
     "KafkaError",
     "LastingToken",
+    "LockLost",
     "Misuse",
     "NoJournal",
     "NotOwned",
     "Overtaken",
+    "Reject",
+    "Retry",
     "Security",
     "ServerError",
     "Shard",
@@ -88,6 +100,7 @@ __all__ = [
     "Token",
     "Unreachable",
     "UnsupportedVersion",
+    "WorkQueue",
     "blocking_lead",
     "blocking_shards",
     "lead",
@@ -104,6 +117,7 @@ _HOMES = {
             "ConnectionFailed",
             "ErrorCode",
             "KafkaError",
+            "LockLost",
             "Misuse",
             "NotOwned",
             "ServerError",
@@ -118,12 +132,15 @@ _HOMES = {
     **dict.fromkeys(("Election", "Term", "lead"), "coordination.election"),
     **dict.fromkeys(("GroupToken", "LastingToken", "Token"), "coordination.tokens"),
     **dict.fromkeys(("Shard", "Sharding", "shards"), "coordination.sharding"),
+    **dict.fromkeys(("BlockingJob", "BlockingWorkQueue"), "queue.blocking"),
+    **dict.fromkeys(("Job", "Reject", "Retry"), "queue.job"),
     "BlockingCoordinator": "coordination.blocking",
     "BlockingGroupConsumer": "consumer.blocking",
     "GroupConsumer": "consumer.consumer",
     "NoJournal": "admin.explanations",
     "Overtaken": "coordination.token_topic",
     "Security": "security.security",
+    "WorkQueue": "queue.work_queue",
     "run_program": "concurrency.program",
 }
 

@@ -102,6 +102,10 @@ class NotOwned(KafkaError):
     """This member of the group does not own a partition, or not any more: another member may own it."""
 
 
+class LockLost(KafkaError):
+    """A job's lock has ended, or its outcome could not be stored: the job may be delivered again."""
+
+
 class Misuse(RuntimeError):
     """The program uses the library in a way that can never work."""
 

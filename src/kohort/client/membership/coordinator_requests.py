@@ -1,8 +1,9 @@
 """The requests of one member to its group's coordinator, without sockets, clock or chance.
 
 One request is under way at a time. It has a number and a time-out; the answer to any other number is ignored. After a
-failure the next request waits for a growing pause. If the coordinator is unknown, it is looked up first. Both
-memberships (`classic`, `consumer`) have one `CoordinatorRequests`, which also keeps the actions that they hand out.
+failure the next request waits for a growing pause. If the coordinator is unknown, it is looked up first. The
+memberships (`classic`, `consumer`, `share`) have one `CoordinatorRequests`, which also keeps the actions that they hand
+out.
 
 Instants and durations are milliseconds. `chance`, from 0 to 1, spreads retries.
 """

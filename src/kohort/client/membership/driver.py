@@ -1,7 +1,7 @@
-"""A member of a group on an event loop: carries out what a membership without IO asks for, of either protocol.
+"""A member of a group on an event loop: carries out what a membership without IO asks for, of any protocol.
 
 It sends requests and passes their answers in, finds the coordinator, and wakes the membership at its deadlines. Events
-for the application (LetGo, Assign, Assigned, Lost, Ended; or those of a `ConsumerMembership`) go to `on_event`, at once
+for the application (LetGo, Assign, Assigned, Lost, Ended; or those of the other memberships) go to `on_event`, at once
 and in order. An error that makes it impossible to go on goes to `on_failure`. Everything runs in the loop's thread.
 
 Heartbeats are timers of the loop: they go on while the application awaits something and stop while it blocks the loop.
@@ -26,6 +26,7 @@ from kohort.client.errors import KafkaError
 from kohort.client.membership.classic import Membership
 from kohort.client.membership.consumer import ConsumerMembership
 from kohort.client.membership.coordinator_requests import Ask, FindCoordinator, Millis
+from kohort.client.membership.share import ShareMembership
 from kohort.client.wire.async_connection import AsyncConnection
 from kohort.client.wire.discovery import Address, Discovery
 from kohort.wire.schemas.api_versions import LASTING_GENERATIONS
@@ -33,6 +34,7 @@ from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 ANSWERS: dict[type, type] = {
@@ -41,6 +43,7 @@ ANSWERS: dict[type, type] = {
     HeartbeatRequest: HeartbeatResponse,
     LeaveGroupRequest: LeaveGroupResponse,
     ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
+    ShareGroupHeartbeatRequest: ShareGroupHeartbeatResponse,
 }
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -58,7 +61,7 @@ class AsyncMember:
 
     def __init__(
         self,
-        membership: Membership | ConsumerMembership,
+        membership: Membership | ConsumerMembership | ShareMembership,
         discovery: Discovery,
         *,
         bootstrap_timeout_ms: Millis,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from kohort.client.errors import AuthenticationFailed, BadAnswer, ConnectionFailed, KafkaError
@@ -52,6 +52,8 @@ class AsyncConnection(asyncio.Protocol):
         self._renew_at: float | None = None
         """When to authenticate again, in the loop's time."""
         self._transport: asyncio.Transport | None = None
+        self.on_close: Callable[[], None] | None = None
+        """Called when the connection has ended, whoever has ended it."""
 
     @classmethod
     async def open(
@@ -200,6 +202,8 @@ class AsyncConnection(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(error)
                 answer.exception()  # retrieved, in case that no caller waits
+        if transport is not None and self.on_close is not None:
+            self.on_close()
 
     # -- the transport's side
 

@@ -1,0 +1,55 @@
+"""How much of a queue is left: records that its group has not finished, and jobs in its delay topic. Blocking calls."""
+
+from __future__ import annotations
+
+from kohort.client.cluster import Cluster
+from kohort.client.errors import check
+from kohort.client.records.fetched_records import next_position, records
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    OffsetsAskedGroup,
+)
+
+
+def unfinished(cluster: Cluster, group_id: str, topic: str) -> int:
+    """How many records of a topic the group has not finished; all records of a partition that it has not begun. Raises
+    KafkaError."""
+    found = cluster.topics([topic])[topic]
+    if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return 0
+    places = [(topic, partition.index) for partition in found.partitions]
+    begins, ends = cluster.offsets(places, "earliest"), cluster.offsets(places)
+    left = {place: ends[place] - begins[place] for place in places}
+    request = DescribeShareGroupOffsetsRequest(groups=(OffsetsAskedGroup(group_id=group_id, topics=None),))
+    for node in cluster.nodes():  # those that do not coordinate the group say so
+        answer = cluster.connection(node).request(request, DescribeShareGroupOffsetsResponse)
+        for group in answer.groups:
+            if group.error_code == ErrorCode.NOT_COORDINATOR:
+                continue
+            check(group.error_code, f"offsets of share group {group_id}", group.error_message)
+            for row in group.topics:
+                for partition in row.partitions:
+                    if row.topic_name == topic and partition.lag >= 0:
+                        left[topic, partition.partition_index] = partition.lag
+    return sum(left.values())
+
+
+def waiting_keys(cluster: Cluster, delay_topic: str) -> list[bytes]:
+    """The keys of the jobs that wait in a delay topic; reads all of it. Raises KafkaError."""
+    place = delay_topic, 0
+    if cluster.topics([delay_topic])[delay_topic].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return []
+    position = cluster.offsets([place], "earliest")[place]
+    end = cluster.offsets([place], isolation="read_committed")[place]
+    waiting: dict[bytes, None] = {}
+    while position < end:
+        for part in cluster.fetch({place: position}, max_wait_ms=100, isolation="read_committed"):
+            for record in records(part, position):
+                if record.key is not None and record.value is not None:
+                    waiting[record.key] = None
+                elif record.key is not None:
+                    waiting.pop(record.key, None)
+            position = next_position(part, position)
+    return list(waiting)
