@@ -7,14 +7,13 @@ data directory, new leaders for partitions whose broker is gone.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from functools import partial
 
 from kohort.broker.journal.topic import read_journal
 from kohort.broker.logs.newest_records import all_records, newest_records
 from kohort.broker.moves import replace_absent_leaders
-from kohort.broker.sharing.founding import found_secret, found_topics
+from kohort.broker.sharing.founding import found_secret, found_topics, new_cluster_id
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import (
     METADATA_LOG,
@@ -56,8 +55,7 @@ def read_catalog(state: BrokerState) -> dict[LogKey, LogInfo] | None:
     logs = {info.key: info for info in state.storage.logs()}
     metadata = logs.pop(METADATA_LOG, None)
     if metadata is None:
-        raw = state.topics.new_topic_id()
-        state.catalog.cluster_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        state.catalog.cluster_id = new_cluster_id(state)
         return None
     try:
         for record, _ in newest_records(state.storage, METADATA_LOG, metadata.start_offset):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 
 from kohort.broker.journal.topic import create_journal_topic
@@ -13,11 +14,15 @@ from kohort.storage.protocol import CreateLog
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
+def new_cluster_id(state: BrokerState) -> str:
+    return base64.urlsafe_b64encode(state.topics.new_topic_id()).decode().rstrip("=")
+
+
 def found_topics(state: BrokerState) -> None:
     """The metadata log, the cluster's id and the broker's own topics, in an empty storage."""
     count = state.config.offsets_topic_num_partitions
     state.turn.operations.append(CreateLog(METADATA_LOG))
-    state.topics.decide(cluster_record(state.catalog.cluster_id, count))
+    state.topics.decide(cluster_record(state.catalog.cluster_id or new_cluster_id(state), count))
     factor = min(state.config.offsets_topic_replication_factor, len(state.nodes))
     state.topics.create(OFFSETS_TOPIC, state.topics.place(count, factor), dict(OFFSETS_TOPIC_CONFIGS))
     if state.config.journal_enable:
