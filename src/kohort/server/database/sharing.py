@@ -92,7 +92,7 @@ class Sharing:
         metadata = await self._metadata()
         if seen is None or metadata is None:
             return False
-        held, node = self._slots.held, self._slots.node
+        held, node = frozenset(self._slots.held), self._slots.node
         said = SlotsSeen(
             tuple(Node(each.id, each.host, each.port, each.rack, each.by_listener) for each in seen.nodes),
             seen.owners,
@@ -101,10 +101,13 @@ class Sharing:
             wanted={slot: to for slot, to in seen.wanted.items() if slot in held and to != node},
             producer_ids=await self._producer_ids(),
         )
+        gained = tuple(slot for slot, owner in enumerate(seen.owners) if owner == node and slot not in held)
         if said != self._said:
             await self._control(said)
             self._said = _lasting(said)
-        gained = tuple(slot for slot, owner in enumerate(seen.owners) if owner == node and slot not in self._slots.held)
+        if said.wanted:
+            self._storage.look_again()  # what was seen is not true any more
+            return True
         return not gained or await self._gain(said, seen, gained)
 
     async def _gain(self, said: SlotsSeen, seen: Seen, gained: tuple[int, ...]) -> bool:
@@ -117,11 +120,10 @@ class Sharing:
             return False
         of_shards = [info for info in logs if offsets is not None and info.key.topic_id == offsets.topic_id]
         replays = await asyncio.to_thread(self._read, of_shards)
-        # Moves that were seen before wait for the next look.
         await self._control(
             SlotsSeen(said.nodes, seen.owners, seen.epochs, *metadata, gained=gained, logs=tuple(logs), replays=replays)
         )
-        log.info("serving slots", gained=len(gained), slots=len(self._slots.held))
+        log.debug("serving slots", gained=len(gained), slots=len(self._slots.held))
         self._said = None
         return True
 

@@ -1,0 +1,213 @@
+"""Several nodes on one PostgreSQL that serve at once, as processes: slots move, nodes die, clients go on."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from process import COMMAND, Serve
+
+from kohort.client.cluster import Cluster
+
+LEASE_MS = 3_000
+PARTITIONS = 6
+CLUSTER = [*COMMAND[:-1], "cluster"]
+Start = Callable[..., Serve]
+
+
+@pytest.fixture
+def addresses() -> list[str]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+
+
+@pytest.fixture
+def start(postgres_url: str, addresses: list[str]) -> Iterator[Start]:
+    with ExitStack() as nodes:
+
+        def start(number: int) -> Serve:
+            settings = {
+                "broker.id": number,
+                "cluster.serving": "all",
+                "cluster.move.interval.ms": 1,
+                "broker.session.timeout.ms": LEASE_MS,
+                "broker.heartbeat.interval.ms": 500,
+                "group.initial.rebalance.delay.ms": 0,
+            }
+            flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+            return nodes.enter_context(
+                Serve("--listeners", addresses[number - 1], "--storage", postgres_url, *flags, until="kohort is ready")
+            )
+
+        yield start
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not become true"
+        time.sleep(0.05)
+
+
+def command(url: str, *arguments: str) -> Any:
+    done = subprocess.run([*CLUSTER, *arguments, "--storage", url], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def slots_of(url: str) -> dict[int, int]:
+    """Of the nodes with a lease."""
+    nodes = json.loads(command(url, "nodes", "-o", "json"))["nodes"]
+    return {node["id"]: node["slots"] for node in nodes if node["lease_s"] > 0}
+
+
+class Traffic:
+    """A producer of numbers, and a member of a group that commits what it has read, in a thread each."""
+
+    def __init__(self, servers: str) -> None:
+        self.acknowledged: set[int] = set()
+        self.errors: list[str] = []
+        self.committed: dict[int, int] = defaultdict(int)
+        """By partition: the highest offset that a commit was acknowledged for."""
+        self.commits = 0
+        self._servers = servers
+        self._ends = threading.Event()
+        self._threads = [threading.Thread(target=self._produce), threading.Thread(target=self._consume)]
+
+    def __enter__(self) -> Traffic:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _produce(self) -> None:
+        producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 0})
+        number = 0
+        while not self._ends.is_set():
+            producer.produce("orders", str(number), partition=number % PARTITIONS, callback=self._done(number))
+            number += 1
+            producer.poll(0.005)
+        producer.flush(30)
+
+    def _done(self, number: int) -> Callable[[Any, Any], None]:
+        def done(error: Any, _: Any) -> None:
+            if error is None:
+                self.acknowledged.add(number)
+            else:
+                self.errors.append(str(error))
+
+        return done
+
+    def _consume(self) -> None:
+        settings = {"group.id": "billing", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({"bootstrap.servers": self._servers, **settings})
+        consumer.subscribe(["orders"])
+        while not self._ends.is_set():
+            message = consumer.poll(0.05)
+            if message is None or message.error() is not None:
+                continue
+            try:
+                consumer.commit(message, asynchronous=False)
+            except KafkaException:
+                continue
+            self.commits += 1
+            place = message.partition()
+            self.committed[place] = max(self.committed[place], message.offset() + 1)
+        consumer.close()
+
+    def goes_on(self, count: int = 60) -> None:
+        """Wait until so many more records and a commit are acknowledged."""
+        written, commits = len(self.acknowledged), self.commits
+        wait_for(lambda: len(self.acknowledged) > written + count and self.commits > commits)
+
+
+def numbers_in(cluster: Cluster) -> list[int]:
+    from kohort.wire.batches import decode_records, split_batches
+
+    found = []
+    for partition in range(PARTITIONS):
+        offset = 0
+        while True:
+            [part] = cluster.fetch({("orders", partition): offset}, max_wait_ms=0)
+            batches = [batch for _, batch in split_batches(part.records, strict=False)]
+            records = [record for batch in batches for record in decode_records(batch) if record.offset >= offset]
+            if not records:
+                break
+            found += [int(record.value or b"") for record in records]
+            offset = records[-1].offset + 1
+    return found
+
+
+def check(traffic: Traffic, address: str) -> None:
+    assert traffic.errors == []
+    with Cluster(address) as cluster:
+        found = numbers_in(cluster)
+        assert len(found) == len(set(found)), "exactly once"
+        assert traffic.acknowledged <= set(found)
+        committed = cluster.committed("billing")
+        for partition, offset in traffic.committed.items():
+            assert committed[("orders", partition)].offset >= offset
+
+
+def test_nodes_join_and_die_under_load(start: Start, addresses: list[str], postgres_url: str) -> None:
+    start(1)
+    servers = ",".join(addresses[:2])
+    with Cluster(addresses[0]) as cluster:
+        cluster.create_topic("orders", PARTITIONS)
+    with Traffic(servers) as traffic:
+        traffic.goes_on()
+        second = start(2)
+        wait_for(lambda: slots_of(postgres_url) == {1: 64, 2: 64})
+        traffic.goes_on()
+        with Cluster(addresses[1]) as cluster:
+            leaders = [part.leader for part in cluster.topics()["orders"].partitions]
+            assert sorted(set(leaders)) == [1, 2]
+            assert set(cluster.nodes()) == {1, 2}
+            cluster.create_topic("more", 3)  # the client finds the controller
+        second.process.kill()
+        began = time.monotonic()
+        traffic.goes_on(600)
+        assert time.monotonic() - began < 20
+        assert slots_of(postgres_url) == {1: 128}
+    check(traffic, addresses[0])
+
+
+def test_the_controller_dies(start: Start, addresses: list[str], postgres_url: str) -> None:
+    first = start(1)
+    with Cluster(addresses[0]) as cluster:
+        cluster.create_topic("orders", PARTITIONS)
+    start(2)
+    wait_for(lambda: slots_of(postgres_url) == {1: 64, 2: 64})
+    with Traffic(",".join(addresses[:2])) as traffic:
+        traffic.goes_on()
+        first.process.kill()
+        traffic.goes_on(600)
+        with Cluster(addresses[1]) as cluster:
+            assert cluster.controller_id() == 2
+            cluster.create_topic("more", 3)
+            assert len(cluster.topics()["more"].partitions) == 3
+            cluster.delete_topic("more")
+        start(1)
+        wait_for(lambda: slots_of(postgres_url) == {1: 64, 2: 64})
+        traffic.goes_on()
+    check(traffic, addresses[1])
+
+
+def test_transactions_are_refused(start: Start, addresses: list[str]) -> None:
+    start(1)
+    producer = Producer({"bootstrap.servers": addresses[0], "transactional.id": "t"})
+    with pytest.raises(KafkaException):
+        producer.init_transactions(20)
