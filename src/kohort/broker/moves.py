@@ -16,6 +16,7 @@ from kohort.broker.sharing.following import see_slots
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from kohort.broker.turn import (
+    AskAnswered,
     BrokerPresence,
     MoveGroup,
     MovePartition,
@@ -40,6 +41,9 @@ def carry_out(state: BrokerState, event: OfBrokers) -> None:
             move_group(state, event.group, event.to_broker)
         case BrokerPresence():
             set_presence(state, event.broker_id, event.present)
+        case AskAnswered():
+            if state.slots is not None:
+                state.slots.asks.answered(state, event)
         case SlotsSeen():
             see_slots(state, event)
         case StandbysChanged():

@@ -16,7 +16,7 @@ from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.logs.time_search import Located
 from kohort.broker.nodes import Node
 from kohort.broker.security.acls import Acl
-from kohort.coordinator.events import AssignmentMade, PatternsResolved, Record, ServerPaused, Task
+from kohort.coordinator.events import AssignmentMade, PatternsResolved, Record, RequestId, ServerPaused, Task
 from kohort.storage.protocol import LogInfo, LogKey, Operation, StoredBatch
 from kohort.wire.schemas.metadata_records import UpstreamValue
 
@@ -143,6 +143,14 @@ class SlotsSeen(msgspec.Struct, frozen=True, gc=False):
     """A block of ids that only this node gives."""
 
 
+class AskAnswered(msgspec.Struct, frozen=True, gc=False):
+    """The controller has answered a request that this node has passed on (sharing/asks.py)."""
+
+    request_id: RequestId
+    frame: bytes
+    """The response without its length; empty if there is none."""
+
+
 class TaskDone(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a task that an earlier turn handed out."""
 
@@ -171,7 +179,7 @@ class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
-OfBrokers = MovePartition | MoveGroup | BrokerPresence | StandbysChanged | UpstreamSeen | SlotsSeen
+OfBrokers = MovePartition | MoveGroup | BrokerPresence | StandbysChanged | UpstreamSeen | SlotsSeen | AskAnswered
 """Changes of the brokers of this process, and of other ones. See broker/moves.py."""
 Arrived = Opened | Frame | Closed | Unread | Passed | TaskDone | ReadDone | ServerPaused | Shutdown | OfBrokers
 

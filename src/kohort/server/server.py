@@ -21,7 +21,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
 from kohort.broker.sharing.slots import Slots
 from kohort.broker.start import Replaying, unwatched
-from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Release, Shutdown
 from kohort.broker.turn_schedule import TurnObserver
 from kohort.broker.upstream.following import check_owner
 from kohort.config import (
@@ -275,7 +275,7 @@ class Server:
             in_place=is_in_memory,
             clock=self._clock,
             began=lambda: self._connections.turn_began(),
-            deliver=lambda releases: self._connections.deliver(releases),
+            deliver=self._deliver,
             mute=lambda mutes: self._connections.mute(mutes),
             hand_out=lambda tasks: self._off_loop.start(tasks),
             read=lambda asked: self._reading.start(asked),
@@ -299,10 +299,13 @@ class Server:
             from kohort.server.database.sharing import Sharing
 
             shared = cast("PostgresStorage", storage)
-            self._sharing = Sharing(shared, self._broker.state, self._turns.control, self.fail)
+            self._sharing = Sharing(shared, self._broker.state, self._turns.control, self._turns.arrive, self.fail)
         self._arrivals = Arrivals(self._broker.state.meters, self._clock, self._connections)
         if self._entrance is not None:
             self._entrance.open(self._connections, self._broker)
+
+    def _deliver(self, releases: Sequence[Release]) -> None:
+        self._connections.deliver(releases if self._sharing is None else self._sharing.taken(releases))
 
     def _turn_observers(self) -> list[TurnObserver]:
         found = list(self._observers)

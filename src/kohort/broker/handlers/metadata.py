@@ -134,7 +134,8 @@ class _Creation:
         if self._mutations is not None and self._mutations.is_used_up(config.num_partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._partitions += TOPIC_COUNTS + config.num_partitions
-        if not state.topics.may_decide:
+        if state.slots is not None and not state.topics.may_decide:
+            state.slots.asks.create_topic(name, self._context)
             return ErrorCode.LEADER_NOT_AVAILABLE
         assignments = state.topics.place(config.num_partitions, config.default_replication_factor)
         state.topics.create(name, assignments, {})

@@ -1,8 +1,8 @@
 """Requests for the controller, of nodes that serve at once; and requests that such nodes do not serve yet.
 
-Only the controller writes the metadata log. Elsewhere a request that would change it is answered with NOT_CONTROLLER,
-and clients ask the controller, which Metadata names. A request in steps may lose the controller's slot between two of
-them: then it is answered in the same way, and what it has done stays done.
+Only the controller writes the metadata log. Elsewhere a request that would change it is passed on (asks.py), or
+answered with NOT_CONTROLLER: then clients ask the controller, which Metadata names. A request in steps may lose the
+controller's slot between two of them: then it is answered in the same way, and what it has done stays done.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ def handled(state: BrokerState, connection: Connection, api: Api, request: Any, 
         if api.key in UNSERVED:
             return error_answer(api, request, context.api_version, ErrorCode.UNSUPPORTED_VERSION)
         if api.key in OF_CONTROLLER and not state.topics.may_decide:
+            if (parked := state.slots.asks.ask(api, request, context)) is not None:
+                return parked
             return error_answer(api, request, context.api_version, ErrorCode.NOT_CONTROLLER)
     if state.acl_authorizer is None:
         result = api.handler(state, request, context)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kohort.broker.messages import changed
+from kohort.broker.sharing.asks import Asks
 from kohort.storage.protocol import LogKey
 from kohort.storage.slots import CONTROLLER_SLOT, NO_NODE, SLOTS, slot_of
 from kohort.wire.schemas.metadata_records import PartitionAssignment
@@ -18,6 +19,7 @@ from kohort.wire.schemas.metadata_records import PartitionAssignment
 class Slots:
     def __init__(self, node: int) -> None:
         self.node = node
+        self.asks = Asks()
         self.held: set[int] = set()
         """The slots that this node serves."""
         self._owners: tuple[int, ...] = (NO_NODE,) * SLOTS

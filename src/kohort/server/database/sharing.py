@@ -18,10 +18,11 @@ from kohort.broker.logs.newest_records import all_records, newest_records
 from kohort.broker.nodes import Node
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import METADATA_LOG, OFFSETS_TOPIC
-from kohort.broker.turn import SlotsSeen
+from kohort.broker.turn import Arrived, Release, SlotsSeen
 from kohort.config import Config
 from kohort.coordinator.events import Record
 from kohort.server import log
+from kohort.server.database.errands import Errands
 from kohort.storage.protocol import LogInfo, LogKey, StorageError, StoredBatch
 from kohort.storage.slots import CONTROLLER_SLOT
 from kohort.wire.errors import ProtocolError
@@ -51,6 +52,7 @@ class Sharing:
         storage: PostgresStorage,
         state: BrokerState,
         control: Callable[[SlotsSeen], Awaitable[None]],
+        arrive: Callable[[Arrived], None],
         failed: Callable[[Exception], None],
     ) -> None:
         assert state.slots is not None
@@ -58,6 +60,7 @@ class Sharing:
         self._state = state
         self._slots = state.slots
         self._control = control
+        self._errands = Errands(storage, state.slots, arrive)
         self._failed = failed
         self._said: SlotsSeen | None = None
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +75,12 @@ class Sharing:
             await asyncio.to_thread(self._storage.wait)
         self._task = asyncio.create_task(self._run())
 
+    def taken(self, releases: Sequence[Release]) -> Sequence[Release]:
+        """The releases without those that answer requests of other nodes."""
+        return self._errands.taken(releases)
+
     def stop(self) -> None:
+        self._errands.stop()
         if self._task is not None:
             self._task.cancel()
 
@@ -81,6 +89,7 @@ class Sharing:
             while True:
                 await asyncio.to_thread(self._storage.wait)
                 await self._look()
+                await self._errands.look()
         except ConnectionAbortedError:
             pass  # the server has stopped
         except Exception as error:

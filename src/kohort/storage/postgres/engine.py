@@ -18,6 +18,7 @@ from typing import Any
 import asyncpg
 
 from kohort.storage.check import Extent, check_operations
+from kohort.storage.postgres.ask_table import Asked, AskTable
 from kohort.storage.postgres.batch_index import LogIndex
 from kohort.storage.postgres.changes import apply
 from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server, connect, shown
@@ -86,6 +87,7 @@ class PostgresStorage:
         self.is_ours: Callable[[], bool] | None = self._leases.clock.holds
         self._shares = move_s is not None
         self._slots = SlotTable(self._leases, self._dial, move_s or 0.0, self._log)
+        self._asks = AskTable(self._dial, self._log)
         self._served: set[int] = set()
         """The slots that this node serves; without meaning if it owns all."""
         self._writer: Writer | None = None
@@ -280,7 +282,7 @@ class PostgresStorage:
         if self._shares and (
             changes.given or any(operation.log.topic_id == METADATA_TOPIC_ID for operation in operations)
         ):
-            self._io.start(self._slots.tell())
+            self._io.start(self._asks.tell())
 
     def _check_slots(self, operations: Sequence[Operation], moves: Sequence[TakeSlots | GiveSlots]) -> None:
         """A bug would write to what another node owns, and the fence is of the node only. Raises StorageError."""
@@ -335,6 +337,20 @@ class PostgresStorage:
 
     async def _close_slots(self) -> None:
         self._slots.close()
+        self._asks.close()
+
+    def ask(self, *row: Any) -> int | None:
+        """See `AskTable`, also for the next ones."""
+        return self._io.wait(self._asks.ask(*row))
+
+    def asked(self, known: Collection[int]) -> list[Asked] | None:
+        return self._io.wait(self._asks.asked(known))
+
+    def answer(self, number: int, answer: bytes) -> None:
+        self._io.wait(self._asks.answer(number, answer))
+
+    def answers(self, numbers: Collection[int]) -> list[tuple[int, bytes]] | None:
+        return self._io.wait(self._asks.answers(numbers))
 
     async def _reserve(self, writer: Writer, count: int) -> None:
         """Raises as `Writer.commit`."""

@@ -163,6 +163,16 @@ WHOLE_SCHEMA = f"CREATE SCHEMA IF NOT EXISTS kohort; {SCHEMA} {FUNCTIONS}"
 SHARED_SCHEMA = """
 CREATE TABLE kohort.producer_ids (one boolean PRIMARY KEY DEFAULT true CHECK (one), next_id bigint NOT NULL);
 INSERT INTO kohort.producer_ids VALUES (true, 0);
+CREATE TABLE kohort.ask ( -- requests of nodes for the controller
+  id bigserial PRIMARY KEY,
+  asked timestamptz NOT NULL DEFAULT clock_timestamp(),
+  request bytea NOT NULL,
+  host text NOT NULL,
+  principal_type text NOT NULL,
+  principal text NOT NULL,
+  listener text NOT NULL,
+  answer bytea
+);
 CREATE TABLE kohort.drained (id int PRIMARY KEY); -- nodes that give their slots away, and get none
 CREATE FUNCTION kohort.move_slots(p_node int, p_taken int[], p_given int[], p_to int[]) RETURNS void
 LANGUAGE plpgsql AS $function$

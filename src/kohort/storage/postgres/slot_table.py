@@ -65,7 +65,6 @@ class SlotTable:
         self._log = log
         self._dealt_at = 0.0
         self._connection: asyncpg.Connection[Any] | None = None
-        self._notifying: asyncpg.Connection[Any] | None = None
 
     async def found(self, connection: asyncpg.Connection[Any]) -> None:
         """The first node owns everything."""
@@ -117,23 +116,10 @@ class SlotTable:
             return None
         return first
 
-    async def tell(self) -> None:
-        """Let the other nodes look at once. A failure is no trouble: they look anyway."""
-        connection, self._notifying = self._notifying, None
-        with suppress(*NO_ANSWER, NotThePrimary, asyncpg.PostgresError):
-            if connection is None or connection.is_closed():
-                connection, _ = await self._dial("lease")
-            await connection.execute(f"NOTIFY {CHANNEL}")
-            if self._notifying is None:
-                self._notifying, connection = connection, None
-        if connection is not None:
-            connection.terminate()
-
     def close(self) -> None:
-        for connection in (self._connection, self._notifying):
-            if connection is not None:
-                connection.terminate()
-        self._connection = self._notifying = None
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
 
     # -- this node's part
 
