@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import signal
 import socket
 import subprocess
 import threading
@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from process import COMMAND, Serve
 
 from kohort.client.cluster import Cluster
+from kohort.wire.errors import ErrorCode
+from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 LEASE_MS = 3_000
 PARTITIONS = 6
@@ -59,15 +62,19 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def command(url: str, *arguments: str) -> Any:
+def command(url: str, *arguments: str) -> str:
     done = subprocess.run([*CLUSTER, *arguments, "--storage", url], check=True, capture_output=True, text=True)
     return done.stdout
 
 
 def slots_of(url: str) -> dict[int, int]:
     """Of the nodes with a lease."""
-    nodes = json.loads(command(url, "nodes", "-o", "json"))["nodes"]
-    return {node["id"]: node["slots"] for node in nodes if node["lease_s"] > 0}
+    count = "(SELECT count(*) FROM kohort.slot WHERE owner = lease.id)"
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            f"SELECT id, {count} FROM kohort.node_lease lease WHERE until > clock_timestamp()"
+        ).fetchall()
+    return {row[0]: row[1] for row in rows}
 
 
 class Traffic:
@@ -112,7 +119,7 @@ class Traffic:
         return done
 
     def _consume(self) -> None:
-        settings = {"group.id": "billing", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        settings: dict[str, Any] = {"group.id": "billing", "auto.offset.reset": "earliest", "enable.auto.commit": False}
         consumer = Consumer({"bootstrap.servers": self._servers, **settings})
         consumer.subscribe(["orders"])
         while not self._ends.is_set():
@@ -124,8 +131,10 @@ class Traffic:
             except KafkaException:
                 continue
             self.commits += 1
-            place = message.partition()
-            self.committed[place] = max(self.committed[place], message.offset() + 1)
+            place, offset = message.partition(), message.offset()
+            assert place is not None
+            assert offset is not None
+            self.committed[place] = max(self.committed[place], offset + 1)
         consumer.close()
 
     def goes_on(self, count: int = 60) -> None:
@@ -203,6 +212,70 @@ def test_the_controller_dies(start: Start, addresses: list[str], postgres_url: s
         start(1)
         wait_for(lambda: slots_of(postgres_url) == {1: 64, 2: 64})
         traffic.goes_on()
+    check(traffic, addresses[1])
+
+
+def test_any_node_takes_any_request(start: Start, addresses: list[str], postgres_url: str) -> None:
+    start(1)
+    start(2)
+    with Cluster(addresses[1]) as cluster:
+        assert cluster.controller_id() == 1
+        topic = CreatableTopic(name="asked", num_partitions=4, replication_factor=2, assignments=(), configs=())
+        request = CreateTopicsRequest(topics=(topic,))
+        [made] = cluster.connection(2).request(request, CreateTopicsResponse).topics
+        assert (made.error_code, made.num_partitions) == (0, 4)
+        [again] = cluster.connection(2).request(request, CreateTopicsResponse).topics
+        assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        wait_for(lambda: "asked" in cluster.topics())
+    # Metadata of a node that is not the controller creates topics too.
+    producer = Producer({"bootstrap.servers": addresses[1], "enable.idempotence": True})
+    producer.produce("at first use", b"1")
+    assert producer.flush(20) == 0
+
+
+def test_a_node_is_drained(start: Start, addresses: list[str], postgres_url: str) -> None:
+    first = start(1)
+    with Cluster(addresses[0]) as cluster:
+        cluster.create_topic("orders", PARTITIONS)
+    refused = subprocess.run(
+        [*CLUSTER, "drain", "1", "--storage", postgres_url], check=False, capture_output=True, text=True
+    )
+    assert (refused.returncode, "no other node" in refused.stderr) == (1, True)
+    start(2)
+    with Traffic(",".join(addresses[:2])) as traffic:
+        traffic.goes_on()
+        command(postgres_url, "drain", "1")
+        wait_for(lambda: slots_of(postgres_url) == {1: 0, 2: 128})
+        assert "drained" in command(postgres_url, "nodes")
+        first.process.send_signal(signal.SIGTERM)
+        assert first.ended() == 0
+        traffic.goes_on()
+        first = start(1)
+        command(postgres_url, "move", "5", "--to", "1")
+        wait_for(lambda: slots_of(postgres_url) == {1: 0, 2: 128})
+        command(postgres_url, "drain", "1", "--undo")
+        wait_for(lambda: slots_of(postgres_url) == {1: 64, 2: 64})
+        traffic.goes_on()
+        first.process.send_signal(signal.SIGTERM)  # without a drain
+        assert first.ended() == 0
+        traffic.goes_on()
+        assert slots_of(postgres_url) == {2: 128}
+    check(traffic, addresses[1])
+
+
+def test_a_node_that_was_stopped_too_long_stops(start: Start, addresses: list[str], postgres_url: str) -> None:
+    first = start(1)
+    with Cluster(addresses[0]) as cluster:
+        cluster.create_topic("orders", PARTITIONS)
+    start(2)
+    wait_for(lambda: slots_of(postgres_url) == {1: 64, 2: 64})
+    with Traffic(",".join(addresses[:2])) as traffic:
+        traffic.goes_on()
+        first.process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: slots_of(postgres_url) == {2: 128})
+        first.process.send_signal(signal.SIGCONT)
+        assert first.ended() == 75
+        traffic.goes_on(600)
     check(traffic, addresses[1])
 
 

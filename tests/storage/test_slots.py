@@ -174,8 +174,9 @@ def test_a_node_without_a_lease_is_fenced(start: Start) -> None:
     first.take(*range(SLOTS))
     log = log_in(7)
     first.commit(CreateLog(log))
-    loop = first.storage._io._loop
-    loop.call_soon_threadsafe(first.storage._leases._renewing.cancel)
+    renewing = first.storage._leases._renewing
+    assert renewing is not None
+    first.storage._io.call(renewing.cancel)
     while not second.owned:
         second.storage.wait()
     with pytest.raises(Fenced):

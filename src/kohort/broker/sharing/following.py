@@ -34,8 +34,10 @@ from kohort.wire.schemas.metadata_records import TopicValue
 def see_slots(state: BrokerState, seen: SlotsSeen) -> None:
     slots = state.slots
     assert slots is not None
-    if seen.nodes != state.nodes:
-        state.set_nodes(seen.nodes)
+    own = state.node_by_id[slots.node]
+    nodes = seen.nodes if any(node.id == own.id for node in seen.nodes) else (*seen.nodes, own)
+    if nodes != state.nodes:
+        state.set_nodes(nodes)
     if seen.producer_ids:
         state.topics.producer_ids.append(seen.producer_ids)
     if seen.metadata and not slots.controls:

@@ -12,6 +12,6 @@ changes        the operations of a commit as rows, and what they do to the index
 loading        reads the tables of logs and batches at the start
 writer         commits turns; finds out whether a commit happened whose answer is lost
 reader         reads of batches: their data comes from the database, where they are is in memory
-report         what the tables say of the nodes, for administrators
+report         what the tables say of the nodes, and drains and moves: for administrators
 purge          deletes the rows of trimmed and deleted logs, some at a time
 """
