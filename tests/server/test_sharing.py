@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from process import COMMAND, Serve
 
 from kohort.client.cluster import Cluster
+from kohort.wire.batches import NewRecord
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -127,7 +128,7 @@ class Traffic:
             if message is None or message.error() is not None:
                 continue
             try:
-                consumer.commit(message, asynchronous=False)
+                consumer.commit(message=message, asynchronous=False)
             except KafkaException:
                 continue
             self.commits += 1
@@ -227,6 +228,12 @@ def test_any_node_takes_any_request(start: Start, addresses: list[str], postgres
         [again] = cluster.connection(2).request(request, CreateTopicsResponse).topics
         assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         wait_for(lambda: "asked" in cluster.topics())
+        wait_for(lambda: {part.leader for part in cluster.topics()["asked"].partitions} == {1, 2})
+        places = [("asked", index) for index in range(4)]
+        for _, partition in places:
+            cluster.produce("asked", partition, [NewRecord(None, b"1", 0)] * 2)
+        cluster.commit("billing", dict.fromkeys(places, 0))
+        wait_for(lambda: cluster.group_lags(["billing"])["billing"].total == 8)  # also on the other node
     # Metadata of a node that is not the controller creates topics too.
     producer = Producer({"bootstrap.servers": addresses[1], "enable.idempotence": True})
     producer.produce("at first use", b"1")

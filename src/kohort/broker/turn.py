@@ -139,6 +139,8 @@ class SlotsSeen(msgspec.Struct, frozen=True, gc=False):
     """The records of these logs that belong to state machines."""
     wanted: Mapping[int, int] = {}
     """Slots that this node should give away, and to which node."""
+    ends: tuple[tuple[LogKey, int, int], ...] = ()
+    """Of logs of other nodes, some seconds old: the first offset, and the one that the next record gets."""
     producer_ids: range = range(0)
     """A block of ids that only this node gives."""
 

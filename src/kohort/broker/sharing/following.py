@@ -44,6 +44,8 @@ def see_slots(state: BrokerState, seen: SlotsSeen) -> None:
         _follow(state, seen.metadata)
     if seen.metadata_end and not slots.controls:
         state.topics.metadata.follow(max(seen.metadata_end, state.topics.metadata.end_offset))
+    for log, start, end in seen.ends:
+        state.topics.learn_end(log, start, end)
     _add_shards(state)
     is_new = slots.put(seen.owners, seen.epochs)
     slots.held.update(seen.gained)

@@ -316,7 +316,16 @@ class TopicStore:
         if info is None and self.holds(former.log):
             self._turn.operations.append(CreateLog(former.log))
         partition = self.partitions[topic.topic_id][index] = self.open_partition(topic, index, info)
+        if not self.holds(former.log):
+            partition.follow(former.high_watermark, former.start_offset)
         return partition
+
+    def learn_end(self, log: LogKey, start_offset: int, end_offset: int) -> None:
+        """What the node that has a log has said of it some time ago. It counts for the lag of groups."""
+        partitions = self.partitions.get(log.topic_id, ())
+        if log.partition < len(partitions) and not self.holds(log):
+            partition = partitions[log.partition]
+            partition.follow(max(end_offset, partition.end_offset), max(start_offset, partition.start_offset))
 
     # -- logs
 

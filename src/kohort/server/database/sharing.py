@@ -23,6 +23,7 @@ from kohort.config import Config
 from kohort.coordinator.events import Record
 from kohort.server import log
 from kohort.server.database.errands import Errands
+from kohort.server.database.log_ends import LogEnds
 from kohort.storage.protocol import LogInfo, LogKey, StorageError, StoredBatch
 from kohort.storage.slots import CONTROLLER_SLOT
 from kohort.wire.errors import ProtocolError
@@ -60,6 +61,7 @@ class Sharing:
         self._state = state
         self._slots = state.slots
         self._control = control
+        self._ends = LogEnds(storage, state)
         self._errands = Errands(storage, state.slots, arrive)
         self._failed = failed
         self._said: SlotsSeen | None = None
@@ -101,6 +103,7 @@ class Sharing:
         metadata = await self._metadata()
         if seen is None or metadata is None:
             return False
+        ends = await self._ends.look()
         held, node = frozenset(self._slots.held), self._slots.node
         said = SlotsSeen(
             tuple(Node(each.id, each.host, each.port, each.rack, each.by_listener) for each in seen.nodes),
@@ -108,6 +111,7 @@ class Sharing:
             seen.epochs,
             *metadata,
             wanted={slot: to for slot, to in seen.wanted.items() if slot in held and to != node},
+            ends=ends,
             producer_ids=await self._producer_ids(),
         )
         gained = tuple(slot for slot, owner in enumerate(seen.owners) if owner == node and slot not in held)

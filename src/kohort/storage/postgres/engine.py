@@ -35,7 +35,7 @@ from kohort.storage.postgres.schema import (
     SHARED_VERSION,
     WHOLE_SCHEMA,
 )
-from kohort.storage.postgres.slot_table import Seen, SlotTable
+from kohort.storage.postgres.slot_table import LogEnd, Seen, SlotTable
 from kohort.storage.postgres.writer import Connected, Writer, is_passing
 from kohort.storage.protocol import (
     BatchInfo,
@@ -315,6 +315,10 @@ class PostgresStorage:
     def take_producer_ids(self, count: int) -> int | None:
         """The first one of `count` producer ids that no other node gets; None if the database does not answer."""
         return self._io.wait(self._slots.take_producer_ids(count))
+
+    def ends(self, changed: Sequence[LogEnd], gone: Sequence[LogKey], within_s: float) -> list[LogEnd] | None:
+        """See `SlotTable.ends`."""
+        return self._io.wait(self._slots.ends(changed, gone, within_s))
 
     def load_slots(self, slots: Collection[int]) -> list[LogInfo] | None:
         """Know the logs of slots that this node owns and does not serve yet. Returns them; None if the database does

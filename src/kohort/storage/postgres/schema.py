@@ -163,6 +163,15 @@ WHOLE_SCHEMA = f"CREATE SCHEMA IF NOT EXISTS kohort; {SCHEMA} {FUNCTIONS}"
 SHARED_SCHEMA = """
 CREATE TABLE kohort.producer_ids (one boolean PRIMARY KEY DEFAULT true CHECK (one), next_id bigint NOT NULL);
 INSERT INTO kohort.producer_ids VALUES (true, 0);
+CREATE TABLE kohort.log_end ( -- as the owners say now and then: what other nodes know of a log
+  topic_id bytea NOT NULL,
+  partition int NOT NULL,
+  start_offset bigint NOT NULL,
+  end_offset bigint NOT NULL,
+  changed timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (topic_id, partition)
+) WITH (fillfactor = 50);
+CREATE INDEX log_end_by_time ON kohort.log_end (changed);
 CREATE TABLE kohort.ask ( -- requests of nodes for the controller
   id bigserial PRIMARY KEY,
   asked timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -24,7 +24,7 @@ from kohort.storage.postgres import leases
 from kohort.storage.postgres.connections import NO_ANSWER, READ_S, NotThePrimary
 from kohort.storage.postgres.leases import Dial, Leases, NodeAddress
 from kohort.storage.postgres.schema import CHANNEL, LOCK
-from kohort.storage.protocol import Fenced, Log, StoredBatch
+from kohort.storage.protocol import Fenced, Log, LogKey, StoredBatch
 from kohort.storage.slots import CONTROLLER_SLOT, METADATA_TOPIC_ID, SLOTS, dealt, next_moves
 
 _NODES = """
@@ -36,6 +36,22 @@ _METADATA = """
 SELECT base_offset, last_offset, max_timestamp, data FROM kohort.batch
 WHERE log = (SELECT no FROM kohort.log WHERE topic_id = $1 AND NOT gone) AND base_offset >= $2 ORDER BY base_offset
 """
+_PUT_ENDS = """
+INSERT INTO kohort.log_end (topic_id, partition, start_offset, end_offset)
+SELECT * FROM unnest($1::bytea[], $2::int[], $3::bigint[], $4::bigint[])
+ON CONFLICT (topic_id, partition) DO UPDATE
+SET start_offset = excluded.start_offset, end_offset = excluded.end_offset, changed = clock_timestamp()
+"""
+_DROP_ENDS = """
+DELETE FROM kohort.log_end USING unnest($1::bytea[], $2::int[]) u(topic_id, partition)
+WHERE log_end.topic_id = u.topic_id AND log_end.partition = u.partition
+"""
+_ENDS = """
+SELECT topic_id, partition, start_offset, end_offset FROM kohort.log_end
+WHERE changed > clock_timestamp() - $1::float * interval '1 s'
+"""
+LogEnd = tuple[LogKey, int, int]
+"""A log, its first offset, and the offset that its next record gets."""
 _LIVING = "SELECT until > clock_timestamp() FROM kohort.node_lease WHERE id = $1"
 _OWNERS = "SELECT owner FROM kohort.slot ORDER BY id"
 _WANT = "UPDATE kohort.slot SET wanted = u.node FROM unnest($1::int[], $2::int[]) u(id, node) WHERE slot.id = u.id"
@@ -115,6 +131,23 @@ class SlotTable:
             self._failed(error)
             return None
         return first
+
+    async def ends(self, changed: Sequence[LogEnd], gone: Sequence[LogKey], within_s: float) -> list[LogEnd] | None:
+        """Say where own logs begin and end, and which are gone. Returns what has changed of all logs since so many
+        seconds."""
+        try:
+            connection = await self._connected()
+            if changed:
+                columns = [
+                    list(column) for column in zip(*((*key, start, end) for key, start, end in changed), strict=True)
+                ]
+                await connection.execute(_PUT_ENDS, *columns)
+            if gone:
+                await connection.execute(_DROP_ENDS, [key.topic_id for key in gone], [key.partition for key in gone])
+            return [(LogKey(*key), start, end) for *key, start, end in await connection.fetch(_ENDS, within_s)]
+        except (*NO_ANSWER, NotThePrimary, asyncpg.PostgresError) as error:
+            self._failed(error)
+            return None
 
     def close(self) -> None:
         if self._connection is not None:
