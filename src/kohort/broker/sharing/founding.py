@@ -30,5 +30,6 @@ def found_topics(state: BrokerState) -> None:
 
 
 def found_secret(state: BrokerState) -> None:
-    if not state.catalog.credentials.secret and any(listener.is_sasl for listener in listeners_of(state.config)):
+    needs = state.slots is not None or any(listener.is_sasl for listener in listeners_of(state.config))
+    if needs and not state.catalog.credentials.secret:
         state.topics.decide(secret_record(secrets.token_bytes(32)))
