@@ -58,7 +58,7 @@ def start(postgres_url: str, addresses: list[str]) -> Iterator[Start]:
         yield start
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 90) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
@@ -192,6 +192,8 @@ def with_topic(address: str) -> None:
         cluster.create_topic("orders", PARTITIONS)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_nodes_join_and_die_under_load(start: Start, addresses: list[str], postgres_url: str) -> None:
     start(1)
     with_topic(addresses[0])
@@ -208,6 +210,8 @@ def test_nodes_join_and_die_under_load(start: Start, addresses: list[str], postg
     check(traffic, addresses[0])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_controller_that_was_stopped_too_long_stops(start: Start, addresses: list[str], postgres_url: str) -> None:
     first = start(1)
     with_topic(addresses[0])
@@ -230,6 +234,8 @@ def test_a_controller_that_was_stopped_too_long_stops(start: Start, addresses: l
     check(traffic, addresses[1])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_node_is_drained_and_stopped(start: Start, addresses: list[str], postgres_url: str) -> None:
     start(1)
     with_topic(addresses[0])
@@ -253,6 +259,7 @@ def test_a_node_is_drained_and_stopped(start: Start, addresses: list[str], postg
     check(traffic, addresses[0])
 
 
+@pytest.mark.timeout(300)
 def test_any_node_takes_any_request(start: Start, addresses: list[str]) -> None:
     start(1)
     start(2)
