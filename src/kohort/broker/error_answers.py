@@ -19,11 +19,11 @@ ERRORS = ("error_code", "partition_error_code")
 
 def error_answer(api: Api, request: Any, version: int, error: ErrorCode) -> Any:
     """The response message."""
-    return _answer(response_of(api.key), request, version, error)
+    return _answer(_response_of(api.key), request, version, error)
 
 
 @cache
-def response_of(key: int) -> Schema:
+def _response_of(key: int) -> Schema:
     return next(each for each in all_schemas() if each.api_key == key and each.name.endswith("Response"))
 
 

@@ -42,8 +42,8 @@ def carry_out(state: BrokerState, event: OfBrokers) -> None:
         case BrokerPresence():
             set_presence(state, event.broker_id, event.present)
         case AskAnswered():
-            if state.slots is not None:
-                state.slots.asks.answered(state, event)
+            if state.slots is not None and (reply := state.slots.asks.answered(event)) is not None:
+                state.turn.replies.append(reply)
         case SlotsSeen():
             see_slots(state, event)
         case StandbysChanged():

@@ -11,7 +11,8 @@ A request whose answer is lost may have been handled, as always.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -19,13 +20,9 @@ from kohort.broker.request import InShard, RequestContext
 from kohort.broker.turn import AskAnswered, Millis
 from kohort.coordinator.events import Reply, RequestId
 from kohort.wire.codec import decode, encode_request
-from kohort.wire.errors import ErrorCode, ProtocolError
+from kohort.wire.errors import ProtocolError
 from kohort.wire.framing import read_response_header
 from kohort.wire.schemas.create_topics import CreatableTopic, CreateTopicsRequest
-
-if TYPE_CHECKING:
-    from kohort.broker.apis import Api
-    from kohort.broker.state import BrokerState
 
 FROM_NODES = 0
 """Connections with a lower id are requests of other nodes."""
@@ -51,9 +48,11 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class _Waits(msgspec.Struct, frozen=True):
-    api: Api
-    request: Any
+    api_key: int
     version: int
+    is_flexible: bool
+    otherwise: Any
+    """The answer if the controller gives none."""
 
 
 class Asks:
@@ -64,12 +63,13 @@ class Asks:
         self._creating: dict[str, Millis] = {}
         """Topics, and until when nobody need ask for them again."""
 
-    def ask(self, api: Api, request: Any, context: RequestContext) -> InShard | None:
-        """Pass a request on. None if it cannot be."""
+    def ask(self, request: Any, context: RequestContext, otherwise: Any, *, is_flexible: bool) -> InShard | None:
+        """Pass a request on; None if it cannot be. `otherwise`: its answer if the controller gives none."""
         if self.send is None or context.connection < FROM_NODES or len(self._waiting) >= MOST:
             return None
         frame = encode_request(request, context.api_version, 0, context.client.client_id)[4:]
-        self._waiting[context.request_id] = _Waits(api, request, context.api_version)
+        version = context.api_version
+        self._waiting[context.request_id] = _Waits(context.api_key, version, is_flexible, otherwise)
         self.send(_ask_of(context.request_id, frame, context))
         return InShard(None)
 
@@ -86,20 +86,16 @@ class Asks:
         frame = encode_request(CreateTopicsRequest(topics=(topic,)), CREATES, 0, context.client.client_id)[4:]
         self.send(_ask_of(NOBODY, frame, context))
 
-    def answered(self, state: BrokerState, event: AskAnswered) -> None:
-        from kohort.broker.error_answers import error_answer, response_of
-
+    def answered(self, event: AskAnswered) -> Reply | None:
+        """The reply to the client that waits for this answer, if there is one."""
         waits = self._waiting.pop(event.request_id, None)
         if waits is None:
-            return
-        api, version = waits.api, waits.version
-        body: Any
-        try:
-            _, begin = read_response_header(event.frame, flexible=version >= api.flexible_from, api_key=api.key)
-            body = decode(response_of(api.key).cls, version, event.frame, begin)
-        except ProtocolError:  # also an empty one
-            body = error_answer(api, waits.request, version, ErrorCode.NOT_CONTROLLER)
-        state.turn.replies.append(Reply(event.request_id, body))
+            return None
+        body = waits.otherwise
+        with suppress(ProtocolError):  # an empty frame, too
+            _, begin = read_response_header(event.frame, flexible=waits.is_flexible, api_key=waits.api_key)
+            body = decode(type(body), waits.version, event.frame, begin)
+        return Reply(event.request_id, body)
 
 
 def _ask_of(request_id: RequestId, frame: bytes, context: RequestContext) -> Ask:

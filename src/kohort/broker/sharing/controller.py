@@ -30,9 +30,9 @@ def handled(state: BrokerState, connection: Connection, api: Api, request: Any, 
         if api.key in UNSERVED:
             return error_answer(api, request, context.api_version, ErrorCode.UNSUPPORTED_VERSION)
         if api.key in OF_CONTROLLER and not state.topics.may_decide:
-            if (parked := state.slots.asks.ask(api, request, context)) is not None:
-                return parked
-            return error_answer(api, request, context.api_version, ErrorCode.NOT_CONTROLLER)
+            otherwise = error_answer(api, request, context.api_version, ErrorCode.NOT_CONTROLLER)
+            is_flexible = context.api_version >= api.flexible_from
+            return state.slots.asks.ask(request, context, otherwise, is_flexible=is_flexible) or otherwise
     if state.acl_authorizer is None:
         result = api.handler(state, request, context)
     else:

@@ -100,30 +100,35 @@ class Sharing:
     async def _look(self) -> bool:
         """Returns whether the database has answered."""
         seen = await asyncio.to_thread(self._storage.look)
-        metadata = await self._metadata()
-        if seen is None or metadata is None:
+        if seen is None:
             return False
-        ends = await self._ends.look()
         held, node = frozenset(self._slots.held), self._slots.node
+        nodes = tuple(Node(each.id, each.host, each.port, each.rack, each.by_listener) for each in seen.nodes)
+        wanted = {slot: to for slot, to in seen.wanted.items() if slot in held and to != node}
+        gained = tuple(slot for slot, owner in enumerate(seen.owners) if owner == node and slot not in held)
+        if gained and not wanted and OFFSETS_TOPIC in self._state.catalog.topics:
+            return await self._gain(nodes, seen, gained)  # clients wait
+        metadata = await self._metadata()
+        if metadata is None:
+            return False
         said = SlotsSeen(
-            tuple(Node(each.id, each.host, each.port, each.rack, each.by_listener) for each in seen.nodes),
+            nodes,
             seen.owners,
             seen.epochs,
             *metadata,
-            wanted={slot: to for slot, to in seen.wanted.items() if slot in held and to != node},
-            ends=ends,
-            producer_ids=await self._producer_ids(),
+            wanted=wanted,
+            ends=() if wanted else await self._ends.look(),
+            producer_ids=range(0) if wanted else await self._producer_ids(),
         )
-        gained = tuple(slot for slot, owner in enumerate(seen.owners) if owner == node and slot not in held)
         if said != self._said:
             await self._control(said)
             self._said = _lasting(said)
-        if said.wanted:
+        if wanted:
             self._storage.look_again()  # what was seen is not true any more
             return True
-        return not gained or await self._gain(said, seen, gained)
+        return not gained or await self._gain(nodes, seen, gained)
 
-    async def _gain(self, said: SlotsSeen, seen: Seen, gained: tuple[int, ...]) -> bool:
+    async def _gain(self, nodes: tuple[Node, ...], seen: Seen, gained: tuple[int, ...]) -> bool:
         offsets = self._state.topic(OFFSETS_TOPIC)
         if offsets is None and CONTROLLER_SLOT not in gained:
             return True  # the cluster is not founded yet
@@ -134,10 +139,11 @@ class Sharing:
         of_shards = [info for info in logs if offsets is not None and info.key.topic_id == offsets.topic_id]
         replays = await asyncio.to_thread(self._read, of_shards)
         await self._control(
-            SlotsSeen(said.nodes, seen.owners, seen.epochs, *metadata, gained=gained, logs=tuple(logs), replays=replays)
+            SlotsSeen(nodes, seen.owners, seen.epochs, *metadata, gained=gained, logs=tuple(logs), replays=replays)
         )
         log.debug("serving slots", gained=len(gained), slots=len(self._slots.held))
         self._said = None
+        self._storage.look_again()  # for the rest of a look
         return True
 
     async def _metadata(self) -> tuple[tuple[Record, ...], int] | None:

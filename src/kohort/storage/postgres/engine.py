@@ -326,14 +326,8 @@ class PostgresStorage:
         return self._io.wait(self._load_slots(slots))
 
     async def _load_slots(self, slots: Collection[int]) -> list[LogInfo] | None:
-        try:
-            connection, _ = await self._dial("reader")
-            try:
-                found = await load(connection, slots)
-            finally:
-                connection.terminate()
-        except (*NO_ANSWER, NotThePrimary, asyncpg.PostgresError) as error:
-            self._log.warning("slots cannot be loaded now", error=str(error) or type(error).__name__)
+        found = await self._slots.load(slots)
+        if found is None:
             return None
         with self._logs.lock:
             self._logs.by_key.update(found)

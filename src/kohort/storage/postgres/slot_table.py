@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,8 +21,10 @@ import asyncpg
 import msgspec
 
 from kohort.storage.postgres import leases
+from kohort.storage.postgres.batch_index import LogIndex
 from kohort.storage.postgres.connections import NO_ANSWER, READ_S, NotThePrimary
 from kohort.storage.postgres.leases import Dial, Leases, NodeAddress
+from kohort.storage.postgres.loading import load
 from kohort.storage.postgres.schema import CHANNEL, LOCK
 from kohort.storage.protocol import Fenced, Log, LogKey, StoredBatch
 from kohort.storage.slots import CONTROLLER_SLOT, METADATA_TOPIC_ID, SLOTS, dealt, next_moves
@@ -110,6 +112,14 @@ class SlotTable:
             self._failed(error)
             return None
         return seen
+
+    async def load(self, slots: Collection[int]) -> dict[LogKey, LogIndex] | None:
+        """The logs of slots that this node owns and does not serve yet."""
+        try:
+            return await load(await self._connected(), slots)
+        except (*NO_ANSWER, NotThePrimary, asyncpg.PostgresError) as error:
+            self._failed(error)
+            return None
 
     async def metadata(self, first: int) -> list[StoredBatch] | None:
         """The batches of the metadata log from an offset on, as one snapshot."""
