@@ -90,7 +90,8 @@ class Traffic:
         self.committed: dict[int, int] = defaultdict(int)
         """By partition: the highest offset that a commit was acknowledged for."""
         self.commits = 0
-        self._servers = servers
+        # A client that has not heard of a node that is back knows only the one that dies next.
+        self._settings: dict[str, Any] = {"bootstrap.servers": servers, "topic.metadata.refresh.interval.ms": 1_000}
         self._ends = threading.Event()
         self._threads = [threading.Thread(target=self._produce), threading.Thread(target=self._consume)]
 
@@ -105,7 +106,7 @@ class Traffic:
             thread.join()
 
     def _produce(self) -> None:
-        producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 0})
+        producer = Producer({**self._settings, "enable.idempotence": True, "linger.ms": 0})
         number = 0
         while not self._ends.is_set():
             producer.produce("orders", str(number), partition=number % PARTITIONS, callback=self._done(number))
@@ -124,8 +125,8 @@ class Traffic:
         return done
 
     def _consume(self) -> None:
-        settings: dict[str, Any] = {"group.id": "billing", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        consumer = Consumer({"bootstrap.servers": self._servers, **settings})
+        settings = {"group.id": "billing", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({**self._settings, **settings})
         consumer.subscribe(["orders"])
         while not self._ends.is_set():
             message = consumer.poll(0.05)
