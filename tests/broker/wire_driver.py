@@ -20,6 +20,7 @@ from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.broker import Broker
 from kohort.broker.logs.partition import Partition
 from kohort.broker.nodes import Endpoint
+from kohort.broker.sharing.slots import Slots
 from kohort.broker.turn import (
     Arrived,
     Closed,
@@ -186,6 +187,7 @@ class Wire:
         now: int = START_MS,
         stopwatch: Callable[[], int] = lambda: 0,
         parks_reads: bool = False,
+        slots: Slots | None = None,
         **config: Any,
     ) -> None:
         """`racks`: a letter for the rack of each broker, or "" for none. `parks_reads`: storage answers when the test
@@ -216,6 +218,7 @@ class Wire:
             ],
             stopwatch=stopwatch,
             parks_reads=parks_reads,
+            slots=slots,
         ).load()
         self.step()
 

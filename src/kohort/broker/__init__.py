@@ -21,6 +21,7 @@ state            `BrokerState`: what handlers see, in these parts:
 turn             what crosses between the engine and its edges
 turn_schedule    when a turn begins, commits and releases, without IO
 start            from stored logs to a running state; the records of the first turn
+sharing/         nodes that serve at once: slots, the controller
 moves            moves leadership between the brokers of the process
 nodes            the brokers of the process, as clients see them
 upkeep           retention, compaction and expiry, a bounded piece a turn

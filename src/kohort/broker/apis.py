@@ -363,12 +363,15 @@ OF_CONSUMER_GROUPS = frozenset((68, 69))
 """The keys of the APIs that are there only where consumer groups are served."""
 OF_SHARE_GROUPS = frozenset((*range(76, 80), *range(83, 88), *range(90, 93)))
 """Those that are there only where share groups are served."""
+OF_TRANSACTIONS = frozenset(range(24, 29))
+"""Those that are there only where one node has all partitions."""
 
 
-def advertised(consumer_groups: bool, share_groups: bool) -> tuple[ApiVersion, ...]:
+def advertised(consumer_groups: bool, share_groups: bool, transactions: bool = True) -> tuple[ApiVersion, ...]:
     """What ApiVersions answers."""
     hidden = frozenset() if consumer_groups else OF_CONSUMER_GROUPS
     hidden |= frozenset() if share_groups else OF_SHARE_GROUPS
+    hidden |= frozenset() if transactions else OF_TRANSACTIONS
     return tuple(
         ApiVersion(api_key=api.key, min_version=api.advertised_first, max_version=api.last)
         for api in sorted(APIS.values(), key=lambda api: api.key)

@@ -47,7 +47,9 @@ from kohort.broker.nodes import Endpoint, nodes_of
 from kohort.broker.quotas.throttling import Throttling
 from kohort.broker.ready import REPEATS, STEPS, Ready, never
 from kohort.broker.request import CloseConnection, InShard, InSteps, RequestContext
-from kohort.broker.security.guards.guarded import denied_now, handle
+from kohort.broker.security.guards.guarded import denied_now
+from kohort.broker.sharing.controller import handled
+from kohort.broker.sharing.slots import Slots
 from kohort.broker.shortcuts.repeats import Repeats
 from kohort.broker.start import Replaying, replay, unwatched, write_first_records
 from kohort.broker.state import BrokerState
@@ -93,11 +95,13 @@ class Broker:
         assignors: Mapping[str, Assignor] = BUILT_IN,
         stopwatch: Callable[[], int] = never,
         parks_reads: bool = False,
+        slots: Slots | None = None,
     ) -> None:
-        """`stopwatch` (nanoseconds) measures requests for quotas. `parks_reads`: no step reads records from storage."""
+        """`stopwatch` (nanoseconds) measures requests for quotas. `parks_reads`: no step reads records from storage.
+        `slots`: of a node among others that serve at once (sharing/)."""
         nodes = nodes_of(config.broker_id, endpoints)
-        self._state = BrokerState(config, storage, nodes, random, now, assignors, parks_reads=parks_reads)
-        self._state.advertised_apis = advertised(self._state.serves_consumer_groups, self._state.shares.is_served)
+        self._state = BrokerState(config, storage, nodes, random, now, assignors, parks_reads=parks_reads, slots=slots)
+        self._state.advertised_apis = advertised(*self._state.serves)
         self._most_bytes = most_bytes(config)
         self._upkeep = Upkeep(self._state, now)
         self.repeats = Repeats(self._state)
@@ -110,8 +114,7 @@ class Broker:
         self._ready = Ready(self._state.turn)
         self._state.turn.others = self._ready.__len__
         self.works = Works(config.queued_max_response_bytes)
-        self._done: deque[TaskDone | ReadDone] = deque()
-        """Outcomes that wait for their turn."""
+        self._done: deque[TaskDone | ReadDone] = deque()  # they wait for their turn
         self._releases: list[Release] = []
         self._last_request_id = 0
         self._stopping = False
@@ -329,10 +332,7 @@ class Broker:
         self._last_request_id += 1
         context = connection.context(events.RequestId(self._last_request_id), header, len(frame), self._state.now)
         try:
-            if self._state.acl_authorizer is None:
-                result = api.handler(self._state, request, context)
-            else:
-                result = handle(self._state, connection, api.handler, request, context)
+            result = handled(self._state, connection, api, request, context)
         except Exception as error:
             who = f"{api.name} v{context.api_version} of client {context.client.client_id!r}"
             error.add_note(f"while handling {who}: {request if api.key not in SECRETS else '…'}")

@@ -84,7 +84,7 @@ class GroupShards:
         self.serves_consumer_groups = "consumer" in (name.strip() for name in protocols)
         self.needs_topics = self.serves_consumer_groups or config.group_share_enable
         self._config = config
-        self._nodes = nodes
+        self.nodes = nodes
         self._topics = topics
         self._turn = turn
         self._assignors = assignors
@@ -102,13 +102,31 @@ class GroupShards:
 
     def add(self, index: int) -> Shard:
         """A shard without state, for its log to be loaded."""
+        shard = self._new(index)
+        number = self.machines.add(shard, self._take_effects)
+        assert number == index, "shards come first"
+        self.shards.append(shard)
+        return shard
+
+    def replace(self, index: int) -> Shard:
+        """A shard without state in the place of one that has been loaded or unloaded: the node serves another part of
+        the groups now. It knows the topics and the groups' configs, and has not got `Loaded`."""
+        former = self.shards[index]
+        self._offsets.bytes -= sum(former.hard.offset_bytes.values()) + former.hard.pending.bytes
+        shard = self._new(index)
+        self.shards[index] = shard
+        self.machines.replace(index, shard)
+        self.machines.ask(index, TopicsChanged(self._told, tuple(self._told.by_name)))
+        for group_id, configs in self._topics.catalog.group_configs.items():
+            if self.of(group_id) == index:
+                self.machines.ask(index, GroupConfigsChanged(group_id, configs))
+        return shard
+
+    def _new(self, index: int) -> Shard:
         shard = Shard(index, self._config, self._assignors)
         shard.running.member_bytes = self._members
         shard.hard.total = self._offsets
         shard.hard.pending.counts = self._pending
-        number = self.machines.add(shard, self._take_effects)
-        assert number == index, "shards come first"
-        self.shards.append(shard)
         return shard
 
     def _held_bytes(self) -> int:
@@ -156,7 +174,7 @@ class GroupShards:
                     self._log(entry)
         for task in effects.tasks:
             self._hand_out(index, task)
-        for group_id in effects.holds_over:
+        for group_id in effects.holds_over if self._topics.may_decide else ():
             configs = self._topics.catalog.group_configs.get(group_id, {})
             self.configure(group_id, {name: text for name, text in configs.items() if name not in HOLD})
         if effects.shares and self.take_share_effects is not None:
@@ -240,21 +258,23 @@ class GroupShards:
         gone = frozenset(names)
         searched = deleted = 0
         for index, group_id in holders:
+            shard = self.shards[index]
             found: list[tuple[str, int]] = []
             total, topics = 0, set()
-            for place in self.shards[index].hard.places(group_id):
+            for place in shard.hard.places(group_id):
                 searched += 1
                 if place[0] in gone:
                     deleted += 1
                     total += 1
                     found.append(place)
                     topics.add(place[0])
-                if deleted == DELETED or searched == SEARCHED:
+                if (deleted == DELETED or searched == SEARCHED) and self.shards[index] is shard:
                     self.machines.ask(index, TopicOffsetsDeleted(group_id, tuple(found), (), 0))
                     found = []
                     searched = deleted = 0
                     yield True
-            self.machines.ask(index, TopicOffsetsDeleted(group_id, tuple(found), tuple(sorted(topics)), total))
+            if self.shards[index] is shard:  # not another node's meanwhile
+                self.machines.ask(index, TopicOffsetsDeleted(group_id, tuple(found), tuple(sorted(topics)), total))
 
     @property
     def know_topics(self) -> bool:
@@ -285,7 +305,7 @@ class GroupShards:
 
     def _spec_of(self, topic: Topic) -> TopicSpec:
         upstream = self._topics.catalog.upstream if topic.is_followed else None
-        racks = {node.id: node.rack for node in (self._nodes if upstream is None else upstream.brokers)}
+        racks = {node.id: node.rack for node in (self.nodes if upstream is None else upstream.brokers)}
         known = any(racks.values())
         return TopicSpec(
             topic.topic_id,

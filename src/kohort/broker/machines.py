@@ -44,6 +44,13 @@ class StateMachines:
         self._newest_only.append(newest_only)
         return number
 
+    def replace(self, number: int, machine: StateMachine) -> None:
+        """Another machine for the same log, without state."""
+        assert machine.log == self._machines[number].log
+        assert number not in self._decided, "records of the former machine are not appended yet"
+        self._machines[number] = machine
+        self.deadlines.set(number, None)
+
     def log_of(self, number: int) -> LogName:
         return self._machines[number].log
 

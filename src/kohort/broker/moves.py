@@ -12,9 +12,19 @@ from typing import assert_never
 
 from kohort.broker.messages import changed
 from kohort.broker.nodes import NodesByListener
+from kohort.broker.sharing.following import see_slots
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
-from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, OfBrokers, StandbysChanged, UpstreamSeen
+from kohort.broker.turn import (
+    AskAnswered,
+    BrokerPresence,
+    MoveGroup,
+    MovePartition,
+    OfBrokers,
+    SlotsSeen,
+    StandbysChanged,
+    UpstreamSeen,
+)
 from kohort.broker.upstream.following import follow
 from kohort.coordinator.events import Loaded, Unloaded
 from kohort.wire.schemas.metadata_records import PartitionAssignment
@@ -31,6 +41,11 @@ def carry_out(state: BrokerState, event: OfBrokers) -> None:
             move_group(state, event.group, event.to_broker)
         case BrokerPresence():
             set_presence(state, event.broker_id, event.present)
+        case AskAnswered():
+            if state.slots is not None and (reply := state.slots.asks.answered(event)) is not None:
+                state.turn.replies.append(reply)
+        case SlotsSeen():
+            see_slots(state, event)
         case StandbysChanged():
             state.nodes_by_listener = NodesByListener((*state.nodes, *event.nodes))
         case _:

@@ -52,7 +52,8 @@ class RequestContext(msgspec.Struct, gc=False):
 class InShard(msgspec.Struct, frozen=True, gc=False):
     """A handler's result: the request is parked in a shard, whose effects will hold the reply."""
 
-    shard: int
+    shard: int | None
+    """None: it waits for the controller (sharing/asks.py)."""
 
 
 STEP_BYTES = 500

@@ -7,14 +7,13 @@ data directory, new leaders for partitions whose broker is gone.
 
 from __future__ import annotations
 
-import base64
-import secrets
 from collections.abc import Callable
 from functools import partial
 
-from kohort.broker.journal.topic import create_journal_topic, read_journal
+from kohort.broker.journal.topic import read_journal
 from kohort.broker.logs.newest_records import all_records, newest_records
 from kohort.broker.moves import replace_absent_leaders
+from kohort.broker.sharing.founding import found_secret, found_topics, new_cluster_id
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import (
     METADATA_LOG,
@@ -23,25 +22,23 @@ from kohort.broker.topics.catalog import (
     TRANSACTIONS_TOPIC,
     Topic,
     UnknownRecord,
-    cluster_record,
-    secret_record,
 )
 from kohort.broker.upstream.following import advertise
-from kohort.config import listeners_of
 from kohort.coordinator.events import GroupConfigsChanged, Loaded
 from kohort.coordinator.state_machine import StateMachine
-from kohort.storage.protocol import CreateLog, LogInfo, LogKey, StorageError
+from kohort.storage.protocol import LogInfo, LogKey, StorageError
 from kohort.wire.errors import ProtocolError
 
 Replaying = Callable[[int, int], object]
 """Called now and then while logs are read, with the number of those that are read, and of all."""
-OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
 def unwatched(done: int, logs: int) -> None: ...
 
 
 def replay(state: BrokerState, replaying: Replaying = unwatched) -> None:
+    if state.slots is not None:
+        return  # metadata and slots come as events (sharing.py)
     logs = read_catalog(state)
     if logs is None:
         return
@@ -58,8 +55,7 @@ def read_catalog(state: BrokerState) -> dict[LogKey, LogInfo] | None:
     logs = {info.key: info for info in state.storage.logs()}
     metadata = logs.pop(METADATA_LOG, None)
     if metadata is None:
-        raw = state.topics.new_topic_id()
-        state.catalog.cluster_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        state.catalog.cluster_id = new_cluster_id(state)
         return None
     try:
         for record, _ in newest_records(state.storage, METADATA_LOG, metadata.start_offset):
@@ -126,10 +122,11 @@ def load(state: BrokerState, machine: StateMachine, reading: Callable[[], object
 
 def write_first_records(state: BrokerState) -> None:
     """The operations of the first turn; none on an ordinary restart."""
+    if state.slots is not None:
+        return  # they come with the slots (sharing.py)
     if not state.catalog.offsets_partitions:
         _found_cluster(state)
-    if not state.catalog.credentials.secret and any(listener.is_sasl for listener in listeners_of(state.config)):
-        state.topics.decide(secret_record(secrets.token_bytes(32)))
+    found_secret(state)
     replace_absent_leaders(state)  # after a restart with fewer brokers
     state.groups.tell_topics(at_start=True)
     for group_id, configs in state.catalog.group_configs.items():
@@ -141,12 +138,6 @@ def write_first_records(state: BrokerState) -> None:
 
 
 def _found_cluster(state: BrokerState) -> None:
-    count = state.config.offsets_topic_num_partitions
-    state.turn.operations.append(CreateLog(METADATA_LOG))
-    state.topics.decide(cluster_record(state.catalog.cluster_id, count))
-    factor = min(state.config.offsets_topic_replication_factor, len(state.nodes))
-    state.topics.create(OFFSETS_TOPIC, state.topics.place(count, factor), dict(OFFSETS_TOPIC_CONFIGS))
-    if state.config.journal_enable:
-        create_journal_topic(state)
-    for index in range(count):
+    found_topics(state)
+    for index in range(state.catalog.offsets_partitions):
         state.groups.add(index)

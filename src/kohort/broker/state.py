@@ -29,6 +29,7 @@ from kohort.broker.security.audit import Audit
 from kohort.broker.security.authorizer import authorizer_of
 from kohort.broker.security.listener_keys import ListenerKeys
 from kohort.broker.shares.shards import ShareShards
+from kohort.broker.sharing.slots import Slots
 from kohort.broker.topics.catalog import OFFSETS_TOPIC, Topic, acl_record, quota_record
 from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.transactions.shards import TransactionShards
@@ -72,7 +73,10 @@ class BrokerState:
         assignors: Mapping[str, Assignor] = BUILT_IN,
         *,
         parks_reads: bool = False,
+        slots: Slots | None = None,
     ) -> None:
+        self.slots = slots
+        """Of nodes that serve at once; None if this process has all data."""
         self.config = config
         self.storage = storage
         self.nodes = tuple(nodes)
@@ -101,7 +105,7 @@ class BrokerState:
         self.reads = Reads(config.queued_max_response_bytes // MEMORY_SHARE)
         self.tails = Tails(config.log_tail_max_bytes) if parks_reads else None
         """None if storage is in memory and is read at once."""
-        self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits, self.tails)
+        self.topics = TopicStore(config, storage, self.nodes, random, self.turn, self.fetch_waits, self.tails, slots)
         self.catalog = self.topics.catalog
         self.acl_authorizer = authorizer_of(config, self.catalog.acls)
         """None: everything is allowed."""
@@ -120,6 +124,8 @@ class BrokerState:
         self.shares = ShareShards(config, self.nodes, self.topics, self.turn, self.groups, self.fetch_waits)
         self.journal = self.groups.journal
         self.serves_consumer_groups = self.groups.serves_consumer_groups
+        self.serves = self.serves_consumer_groups, self.shares.is_served, slots is None
+        """Consumer groups, share groups, transactions."""
 
     def count_of(self, frame: bytes) -> RequestCount:
         """The count of the requests with this API and version, which are served."""
@@ -136,7 +142,13 @@ class BrokerState:
 
     @property
     def controller_id(self) -> int:
-        return self.present_nodes[0].id
+        return self.present_nodes[0].id if self.slots is None else self.slots.controller
+
+    def set_nodes(self, nodes: Sequence[Node]) -> None:
+        """The nodes that serve at once, this one among them."""
+        self.nodes = self.topics.nodes = self.groups.nodes = tuple(nodes)
+        self.node_by_id = {node.id: node for node in self.nodes}
+        self.nodes_by_listener = NodesByListener(self.nodes)
 
     @property
     def present_nodes(self) -> tuple[Node, ...]:

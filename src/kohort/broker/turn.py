@@ -7,6 +7,7 @@ synced before it leaves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal, NewType
 
 import msgspec
@@ -15,8 +16,8 @@ from kohort.broker.authorization import ANONYMOUS, Principal
 from kohort.broker.logs.time_search import Located
 from kohort.broker.nodes import Node
 from kohort.broker.security.acls import Acl
-from kohort.coordinator.events import AssignmentMade, PatternsResolved, ServerPaused, Task
-from kohort.storage.protocol import LogKey, Operation, StoredBatch
+from kohort.coordinator.events import AssignmentMade, PatternsResolved, Record, RequestId, ServerPaused, Task
+from kohort.storage.protocol import LogInfo, LogKey, Operation, StoredBatch
 from kohort.wire.schemas.metadata_records import UpstreamValue
 
 ConnectionId = NewType("ConnectionId", int)
@@ -119,6 +120,39 @@ class StandbysChanged(msgspec.Struct, frozen=True, gc=False):
     nodes: tuple[Node, ...]
 
 
+class SlotsSeen(msgspec.Struct, frozen=True, gc=False):
+    """Of nodes that serve at once: what this node has read of the others, and what it should serve (sharing.py)."""
+
+    nodes: tuple[Node, ...]
+    """All with a lease, this one among them."""
+    owners: tuple[int, ...]
+    """Of each slot."""
+    epochs: tuple[int, ...]
+    metadata: tuple[Record, ...] = ()
+    """What follows in the metadata log, if another node writes it."""
+    metadata_end: int = 0
+    gained: tuple[int, ...] = ()
+    """Slots that this node serves from now on. Storage knows their logs, and `metadata` was read after them."""
+    logs: tuple[LogInfo, ...] = ()
+    """Of these slots."""
+    replays: Mapping[LogKey, Sequence[tuple[Record, Millis]]] = {}
+    """The records of these logs that belong to state machines."""
+    wanted: Mapping[int, int] = {}
+    """Slots that this node should give away, and to which node."""
+    ends: tuple[tuple[LogKey, int, int], ...] = ()
+    """Of logs of other nodes, some seconds old: the first offset, and the one that the next record gets."""
+    producer_ids: range = range(0)
+    """A block of ids that only this node gives."""
+
+
+class AskAnswered(msgspec.Struct, frozen=True, gc=False):
+    """The controller has answered a request that this node has passed on (sharing/asks.py)."""
+
+    request_id: RequestId
+    frame: bytes
+    """The response without its length; empty if there is none."""
+
+
 class TaskDone(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a task that an earlier turn handed out."""
 
@@ -147,7 +181,7 @@ class Shutdown(msgspec.Struct, frozen=True, gc=False):
     """Answer every parked request as Kafka does when a coordinator is unloaded (16), then take no more."""
 
 
-OfBrokers = MovePartition | MoveGroup | BrokerPresence | StandbysChanged | UpstreamSeen
+OfBrokers = MovePartition | MoveGroup | BrokerPresence | StandbysChanged | UpstreamSeen | SlotsSeen | AskAnswered
 """Changes of the brokers of this process, and of other ones. See broker/moves.py."""
 Arrived = Opened | Frame | Closed | Unread | Passed | TaskDone | ReadDone | ServerPaused | Shutdown | OfBrokers
 

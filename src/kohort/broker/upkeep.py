@@ -110,7 +110,7 @@ class Upkeep:
 
     def _look_after(self, log: LogKey) -> None:
         partition = self._state.topics.partition_of(log)
-        if partition is None:
+        if partition is None or not self._state.topics.holds(log):
             return
         self._retain(partition)
         if self._state.config.log_cleaner_enable and partition.settings.compact:

@@ -1,10 +1,10 @@
 """`kohort cluster describe`: the brokers, and how many topics, partitions and groups there are; `kohort cluster nodes`:
-the nodes on a database, and which one owns the data."""
+the nodes on a database, and what each owns; `drain` and `move`: which node serves what, of nodes that serve at once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +15,9 @@ from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
 from kohort.client.metadata import NO_LEADER, NO_NODE, Node, Topic
 
+Storage = Annotated[
+    str, typer.Option(envvar="KOHORT_STORAGE", metavar="postgresql://...", help="The database of the nodes.")
+]
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 
 
@@ -43,20 +46,11 @@ def describe(output: Output = Format.TABLE, where: ClusterOptions = DEFAULT_CLUS
 
 @app.command("nodes")
 def nodes(
-    storage: Annotated[
-        str, typer.Option(envvar="KOHORT_STORAGE", metavar="postgresql://...", help="The database of the nodes.")
-    ],
+    storage: Storage,
     output: Output = Format.TABLE,
 ) -> None:
-    """List the nodes on a database, also while none serves: leases, and who owns the data (experimental)."""
-    try:
-        from kohort.storage.postgres.report import StorageError, Unavailable, nodes_of
-    except ImportError as error:
-        fail(f"storage needs {error.name}: pip install 'kohort[postgres]'")
-    try:
-        found = nodes_of(storage)
-    except StorageError as error:
-        fail(str(error), UNREACHABLE if isinstance(error, Unavailable) else FAILED)
+    """List the nodes on a database, also while none serves: leases, and what each owns (experimental)."""
+    found = _on_database(lambda report: report.nodes_of(storage))
     documents = [
         {
             "id": node.id,
@@ -67,20 +61,64 @@ def nodes(
             "slots": node.slots,
             "incarnation": node.incarnation,
             "turn": node.turn,
+            "drained": node.is_drained,
+            "controller": node.is_controller,
         }
         for node in found
     ]
     if output != Format.TABLE:
         print_document({"nodes": documents}, output)
         return
-    columns = [number("ID"), name("ADDRESS"), name("RACK"), number("LEASE"), number("SLOTS"), number("TURN")]
+    columns = [
+        *(number("ID"), name("ADDRESS"), name("RACK"), number("LEASE"), number("SLOTS"), number("TURN"), name("ROLE")),
+    ]
     print_table(
         columns,
         [
-            (node.id, f"{node.host}:{node.port}", node.rack, _lease(node.lease_s), node.slots, node.turn)
+            (node.id, f"{node.host}:{node.port}", node.rack, _lease(node.lease_s), node.slots, node.turn, _role(node))
             for node in found
         ],
     )
+
+
+@app.command("drain")
+def drain(
+    node: Annotated[int, typer.Argument(help="The broker.id of the node.")],
+    storage: Storage,
+    undo: Annotated[bool, typer.Option("--undo", help="Let the node take slots again.")] = False,
+) -> None:
+    """Let a node give its slots to the others, one by one, for a planned stop (cluster.serving=all, experimental).
+
+    The node goes on to run, and gets no slots until --undo, also after a restart."""
+    _on_database(lambda report: report.drain(storage, node, back=undo))
+
+
+@app.command("move")
+def move(
+    slot: Annotated[int, typer.Argument(min=0, max=127, help="The slot's number, 0 to 127; 0 is the controller's.")],
+    node: Annotated[int, typer.Option("--to", help="The broker.id of the node that takes it.")],
+    storage: Storage,
+) -> None:
+    """Let one slot go to another node (cluster.serving=all, experimental)."""
+    _on_database(lambda report: report.move(storage, slot, node))
+
+
+def _on_database(work: Callable[[Any], Any]) -> Any:
+    """`work` gets the module that reads and changes the tables of nodes."""
+    try:
+        from kohort.storage.postgres import report
+    except ImportError as error:
+        fail(f"storage needs {error.name}: pip install 'kohort[postgres]'")
+    try:
+        return work(report)
+    except report.StorageError as error:
+        fail(str(error), UNREACHABLE if isinstance(error, report.Unavailable) else FAILED)
+
+
+def _role(node: Any) -> str:
+    """Of nodes that serve at once."""
+    roles = {"controller": node.is_controller, "drained": node.is_drained}
+    return ", ".join(name for name, holds in roles.items() if holds) or "-"
 
 
 def _lease(seconds: float) -> str:

@@ -55,11 +55,12 @@ from kohort.config.listeners import (
 )
 from kohort.config.memory import share_memory
 from kohort.config.parsing import check_type, parse_value
-from kohort.config.settings import AUTHORIZER, SETTINGS, Config, property_name
+from kohort.config.settings import ALL, AUTHORIZER, SETTINGS, Config, property_name
 from kohort.config.sources import ALIASES, load
 
 __all__ = [
     "ALIASES",
+    "ALL",
     "ANYWHERE",
     "AUTHORIZER",
     "BEARER",

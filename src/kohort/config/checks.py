@@ -12,7 +12,7 @@ from kohort.config.declaration import ConfigError
 from kohort.config.listeners import BEARER, listeners_of, mechanisms_at, value_at
 from kohort.config.memory import check_memory
 from kohort.config.parsing import check_bounds
-from kohort.config.settings import AUTHORIZER, SETTINGS, Config, property_name
+from kohort.config.settings import ALL, AUTHORIZER, SETTINGS, Config, property_name
 
 GROUP_PROTOCOLS = frozenset(("classic", "consumer", "share", "streams"))
 
@@ -54,6 +54,8 @@ def check(config: Config) -> Config:
 
 def _check_storage(config: Config) -> None:
     if not config.storage:
+        if config.cluster_serving == ALL:
+            raise ConfigError("cluster.serving=all needs storage: the nodes' common database")
         return
     if not config.storage.startswith(("postgresql://", "postgres://")):
         kind = config.storage.partition("://")[0]

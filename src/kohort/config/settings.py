@@ -15,6 +15,9 @@ from kohort.config.declaration import setting as _setting
 from kohort.config.hosts import per_host as check_overrides
 from kohort.config.sharing import ShareConfig
 
+ONE, ALL = "one", "all"
+"""Values of cluster.serving."""
+
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
@@ -34,6 +37,15 @@ class Config(ShareConfig):
         secret=True,  # it may have a password
     )
 
+    cluster_serving: str = _setting(
+        ONE,
+        "With storage: one node serves and the others stand by; or all serve at once, each a part of the data "
+        "(experimental, without transactions and share groups; docs/postgres.md)",
+        one_of=(ONE, ALL),
+    )
+    cluster_move_interval_ms: int = _setting(
+        1_000, "With cluster.serving=all: slots move one by one, at most so often", low=1, high=INT_MAX
+    )
     broker_session_timeout_ms: int = _setting(
         9_000, "With storage: the time of a node's lease, after which a stand-by takes over", low=1_000, high=INT_MAX
     )

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.nodes import Endpoint
+from kohort.broker.sharing.slots import Slots
 from kohort.broker.start import Replaying, unwatched
-from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Shutdown
+from kohort.broker.turn import BrokerPresence, MoveGroup, MovePartition, Release, Shutdown
 from kohort.broker.turn_schedule import TurnObserver
 from kohort.broker.upstream.following import check_owner
 from kohort.config import (
+    ALL,
     PLAINTEXT,
     Address,
     Config,
@@ -52,6 +54,7 @@ from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from kohort.broker.state import BrokerState
+    from kohort.server.database.sharing import Sharing
     from kohort.server.http.health import Check
     from kohort.server.http.pages import HttpPages
     from kohort.server.security.entrance import Entrance
@@ -117,6 +120,7 @@ class Server:
         self._secured: frozenset[str] = frozenset()
         """Names of the listeners with TLS or SASL."""
         self._failure: asyncio.Future[Exception]
+        self._sharing: Sharing | None = None
         self._over = False
         self._limited = log.LimitedLog()
 
@@ -128,6 +132,10 @@ class Server:
         loop.set_exception_handler(self._unexpected)
         self._failure = loop.create_future()
         self.config = _with_addresses(self.config)
+        if self.config.cluster_serving == ALL:
+            from kohort.server.database.sharing import with_all_serving
+
+            self.config = with_all_serving(self.config)
         try:
             failed = partial(self._failed_in_thread, loop)
             if self._storage is None and not self.config.storage:
@@ -135,11 +143,14 @@ class Server:
             self._bind()
             storage = self._storage or await self._own_database(failed)
             self._assemble(storage)
-            await self._turns.control(None)
+            if self._sharing is not None:
+                await self._sharing.begin()
+            else:
+                await self._turns.control(None)
             if self._front is not None:
                 self.added = AddedListeners(self.config, self._listeners, self._acceptor)
                 self._front.attach(self, self._broker.state, self._connections, self._turns)
-            if self.config.storage:
+            if self.config.storage and self._sharing is None:
                 from kohort.server.database.node import watch_others
 
                 watch_others(storage, self._turns.arrive)
@@ -244,6 +255,7 @@ class Server:
             assignors=assignors,
             stopwatch=time.perf_counter_ns,
             parks_reads=not is_in_memory,
+            slots=Slots(self.config.broker_id) if self.config.cluster_serving == ALL else None,
         )
         lease = storage.acquire()
         try:
@@ -263,7 +275,7 @@ class Server:
             in_place=is_in_memory,
             clock=self._clock,
             began=lambda: self._connections.turn_began(),
-            deliver=lambda releases: self._connections.deliver(releases),
+            deliver=self._deliver,
             mute=lambda mutes: self._connections.mute(mutes),
             hand_out=lambda tasks: self._off_loop.start(tasks),
             read=lambda asked: self._reading.start(asked),
@@ -283,9 +295,17 @@ class Server:
             share_answers=self._broker.works.share,
             config_of=self._broker.state.catalog.config_of,
         )
+        if self.config.cluster_serving == ALL:
+            from kohort.server.database.sharing import Sharing
+
+            shared = cast("PostgresStorage", storage)
+            self._sharing = Sharing(shared, self._broker.state, self._turns.control, self._turns.arrive, self.fail)
         self._arrivals = Arrivals(self._broker.state.meters, self._clock, self._connections)
         if self._entrance is not None:
             self._entrance.open(self._connections, self._broker)
+
+    def _deliver(self, releases: Sequence[Release]) -> None:
+        self._connections.deliver(releases if self._sharing is None else self._sharing.taken(releases))
 
     def _turn_observers(self) -> list[TurnObserver]:
         found = list(self._observers)
@@ -428,6 +448,8 @@ class Server:
             listener.close()
         if self._http is not None:
             self._http.close()
+        if self._sharing is not None:
+            self._sharing.stop()
         if self._storage is not None:
             self._storage.abandon()
         if hasattr(self, "_turns"):

@@ -2,6 +2,7 @@
 
 protocol          `Storage`, the operations of a commit, leases and errors
 intact            whether bytes are the batch that its columns describe
+slots             the parts of the data that nodes own and hand over, when several serve at once
 check             which operations make sense, for all engines
 memory            the memory engine, with faults for tests
 sqlite            the SQLite engine: commits

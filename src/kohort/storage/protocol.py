@@ -172,7 +172,24 @@ class KeepProducers(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-Operation = CreateLog | DeleteLog | Append | Trim | Replace | KeepProducers
+class TakeSlots(msgspec.Struct, frozen=True, gc=False):
+    """This node serves these slots from now on (slots.py). The commit fails unless it owns them."""
+
+    log: LogKey
+    """The metadata log; no log is changed."""
+    slots: tuple[int, ...]
+
+
+class GiveSlots(msgspec.Struct, frozen=True, gc=False):
+    """These slots go to other nodes, each as (slot, node), with the next epoch. What the same commit writes to their
+    logs is the last that this node writes there."""
+
+    log: LogKey
+    slots: tuple[tuple[int, int], ...]
+
+
+Operation = CreateLog | DeleteLog | Append | Trim | Replace | KeepProducers | TakeSlots | GiveSlots
+"""The last two are of nodes that serve at once (postgres); other engines never get them."""
 
 
 class StorageError(Exception):

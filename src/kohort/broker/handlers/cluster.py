@@ -106,6 +106,9 @@ def find_coordinator(
 
 
 def _coordinator(state: BrokerState, key_type: int, key: str, listener: str) -> Coordinator:
+    if key_type == TRANSACTION and state.slots is not None:
+        text = "Transactions are not served while several nodes serve at once (cluster.serving=all)"
+        return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
     if key_type == TRANSACTION:
         return _transaction_coordinator(state, key, listener)
     if key_type == SHARE and state.shares.is_served:

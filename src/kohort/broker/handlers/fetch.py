@@ -262,6 +262,8 @@ def _fence(state: BrokerState, request: FetchRequest) -> Fence | None:
     if len(member.group_id) > LONGEST_NAME:
         return every(ErrorCode.GROUP_ID_NOT_FOUND)  # no group has such a name, and to find its shard would take long
     shard = state.shards[state.shard_of(member.group_id)]
+    if state.slots is not None and shard.unavailable:
+        return every(ErrorCode.GROUP_ID_NOT_FOUND)  # another node knows the group's members
     return shard.fetch_fence(member.group_id, member.member_id, member.member_epoch)
 
 

@@ -134,6 +134,9 @@ class _Creation:
         if self._mutations is not None and self._mutations.is_used_up(config.num_partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._partitions += TOPIC_COUNTS + config.num_partitions
+        if state.slots is not None and not state.topics.may_decide:
+            state.slots.asks.create_topic(name, self._context)
+            return ErrorCode.LEADER_NOT_AVAILABLE
         assignments = state.topics.place(config.num_partitions, config.default_replication_factor)
         state.topics.create(name, assignments, {})
         replicas = config.default_replication_factor
@@ -148,7 +151,7 @@ class _Told:
     def __init__(self, state: BrokerState, context: RequestContext) -> None:
         self._known = state.nodes_by_listener.at(context.listener)
         self._error = ErrorCode.LEADER_NOT_AVAILABLE
-        if context.api_version >= 6 or context.api_key != METADATA_KEY:
+        if state.slots is None and (context.api_version >= 6 or context.api_key != METADATA_KEY):
             self._error = ErrorCode.LISTENER_NOT_FOUND
 
     def leader(self, assignment: PartitionAssignment) -> tuple[ErrorCode, int]:

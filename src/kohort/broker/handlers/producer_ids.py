@@ -18,6 +18,11 @@ def init_producer_id(
 ) -> InitProducerIdResponse:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    if state.slots is not None and request.transactional_id is not None:
+        # Transactions over several nodes are not served yet.
+        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
+    if not state.topics.has_producer_ids:
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     if request.transactional_id is None:
         # A new id with epoch 0, also for a producer that has one: Kafka keeps nothing to bump without transactions.
         return InitProducerIdResponse(

@@ -125,7 +125,7 @@ def _create(
     configs = _configs(topic)
     assignments = _assignments(state, topic, created)
     topic_id = NO_UUID
-    if not validate_only and len(assignments) <= LOGS_A_TURN:
+    if not validate_only and len(assignments) <= state.topics.logs_a_turn:
         topic_id = state.topics.create(name, assignments, configs).topic_id
     elif not validate_only:
         topic_id = yield from _create_large(state, name, assignments, configs)
@@ -381,7 +381,7 @@ def _grow(
     added = _added(state, topic, wanted, additional)
     if validate_only:
         return
-    if additional <= LOGS_A_TURN:
+    if additional <= state.topics.logs_a_turn:
         _add(state, topic, added, context)
         return
     topic_id = topic.topic_id

@@ -113,9 +113,10 @@ class Partition:
         self._epochs: list[tuple[int, int]] | None = None
         """Each epoch and the offset where it begins, ascending; the last is the current one. None until first used."""
 
-    def follow(self, end_offset: int) -> None:
-        """The log is another cluster's, and ends here."""
+    def follow(self, end_offset: int, start_offset: int = 0) -> None:
+        """The log is another cluster's or another node's, and ends here."""
         self.end_offset = self.high_watermark = end_offset
+        self.start_offset = start_offset
 
     def configure(self, settings: TopicSettings, leader_epoch: int) -> None:
         """Take changed settings, or a new leader epoch, which begins at the end offset."""

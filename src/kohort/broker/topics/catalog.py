@@ -15,11 +15,13 @@ from typing import Any
 from kohort.broker.quotas.entities import Entity, Quotas
 from kohort.broker.security.acls import Acl, Acls
 from kohort.broker.security.credentials import Credentials
+from kohort.broker.sharing.slots import Slots
 from kohort.broker.topics.topic_configs import TopicSettings, resolve
 from kohort.config import Config, with_dynamic
 from kohort.coordinator.events import Record
 from kohort.security.scram import Credential
 from kohort.storage.protocol import LogKey
+from kohort.storage.slots import METADATA_TOPIC_ID
 from kohort.wire.codec import decode, encode
 from kohort.wire.schemas.metadata_records import (
     AclValue,
@@ -60,7 +62,7 @@ OWN_TOPICS: dict[str, OwnTopic] = {
 }
 """Topics that only the broker writes. Clients may read them and change their settings."""
 INTERNAL_TOPICS = frozenset(OWN_TOPICS)
-METADATA_LOG = LogKey(bytes(15) + b"\x01", 0)
+METADATA_LOG = LogKey(METADATA_TOPIC_ID, 0)
 """No topic gets this id: random ids (RFC 4122, version 4) have bits set that this one lacks."""
 
 VALUES: dict[str, type] = {
@@ -104,7 +106,9 @@ class Topic:
 class Catalog:
     """The state that results from the metadata log."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, slots: Slots | None = None) -> None:
+        """`slots`: of nodes that serve at once."""
+        self._slots = slots
         self._static = config
         self._of_broker: dict[int, Config] = {}
         self.config = config
@@ -131,7 +135,7 @@ class Catalog:
         self._alike: dict[str, set[str]] = {}
 
     def apply(self, record: Record) -> None:
-        key, value = record.parsed or _decoded(record)
+        key, value = parsed(record)
         match value:
             case ClusterValue():
                 self.cluster_id = value.cluster_id
@@ -186,6 +190,17 @@ class Catalog:
         own = self._of_broker.get(broker_id)
         return topic.settings if own is None else resolve(topic.configs, own)
 
+    def follow_slots(self) -> list[tuple[Topic, list[int]]]:
+        """Slots have other owners. Returns the topics with the indexes of the partitions that have other leaders."""
+        assert self._slots is not None
+        found = []
+        for topic in self.topics.values():
+            before, topic.partitions = topic.partitions, self._slots.led(topic.topic_id, topic.partitions)
+            moved = [index for index, each in enumerate(topic.partitions) if each is not before[index]]
+            if moved:
+                found.append((topic, moved))
+        return found
+
     def _configure(self, broker: str, configs: dict[str, str]) -> None:
         self.broker_configs.pop(broker, None)
         if configs:
@@ -213,7 +228,7 @@ class Catalog:
         topic = Topic(
             name,
             value.topic_id,
-            value.partitions,
+            value.partitions if self._slots is None else self._slots.led(value.topic_id, value.partitions),
             configs,
             resolve(configs, self.config),
             name in INTERNAL_TOPICS,
@@ -233,6 +248,11 @@ class Catalog:
         alike.discard(name)
         if not alike:
             del self._alike[name.replace(".", "_")]
+
+
+def parsed(record: Record) -> tuple[MetadataKey, Any]:
+    """Key and value. Raises UnknownRecord."""
+    return record.parsed or _decoded(record)
 
 
 def _decoded(record: Record) -> tuple[MetadataKey, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kohort.broker.logs.partition import Partition
 from kohort.broker.logs.tails import NOWHERE, Tail, Tails
 from kohort.broker.nodes import Node
+from kohort.broker.sharing.slots import Slots
 from kohort.broker.topics.catalog import (
     METADATA_LOG,
     OWN_TOPICS,
@@ -42,6 +43,7 @@ from kohort.wire.schemas.metadata_records import PartitionAssignment
 PRODUCER_ID_BLOCK = 1000
 CREATED_LATER = (TRANSACTIONS_TOPIC, SHARES_TOPIC)
 """Own topics that are there since a client needed them."""
+MANY = 1 << 30
 LOGS_A_TURN = 100
 """Logs that are created or deleted together: some five milliseconds of the storage."""
 
@@ -60,8 +62,11 @@ class TopicStore:
         turn: TurnBuilder,
         fetch_waits: FetchWaits,
         tails: Tails | None,
+        slots: Slots | None = None,
     ) -> None:
-        self.catalog = Catalog(config)
+        """`slots`: of nodes that serve at once. Each has the logs of its own slots only."""
+        self.catalog = Catalog(config, slots)
+        self.slots = slots
         self.partitions: dict[bytes, list[Partition]] = {}
         """Topic id: its partitions, by index."""
         self.spare: dict[bytes, list[Partition]] = {}
@@ -76,7 +81,7 @@ class TopicStore:
         """Called before a topic of this name is created."""
         self._config = config
         self._storage = storage
-        self._nodes = nodes
+        self.nodes = nodes
         self._random = random
         self._turn = turn
         self._fetch_waits = fetch_waits
@@ -85,6 +90,25 @@ class TopicStore:
         """The metadata log."""
         self._decided: list[Record] = []
         self._next_producer_id = 0
+        self.producer_ids: list[range] = []
+        """Blocks of ids that this node may give, of nodes that serve at once."""
+
+    # -- nodes that serve at once
+
+    def holds(self, log: LogKey) -> bool:
+        """This node has the log."""
+        return self.slots is None or self.slots.holds(log)
+
+    @property
+    def may_decide(self) -> bool:
+        """This node writes the metadata log."""
+        return self.slots is None or self.slots.controls
+
+    @property
+    def logs_a_turn(self) -> int:
+        """Logs that are created or deleted together. Of nodes that serve at once, each creates its own logs when it
+        learns of the topic, so none can be there before."""
+        return LOGS_A_TURN if self.slots is None else MANY
 
     # -- reading
 
@@ -121,11 +145,13 @@ class TopicStore:
         """Those that have a log here."""
         by_id = self.catalog.by_id
         own = (partitions for topic_id, partitions in self.partitions.items() if not by_id[topic_id].is_followed)
-        return [self.metadata, *(partition for partitions in own for partition in partitions)]
+        found = [self.metadata, *(partition for partitions in own for partition in partitions)]
+        return found if self.slots is None else [partition for partition in found if self.holds(partition.log)]
 
     # -- operations
 
     def decide(self, record: Record) -> None:
+        assert self.may_decide, "another node writes the metadata log"
         self.catalog.apply(record)
         self._decided.append(record)
 
@@ -186,6 +212,10 @@ class TopicStore:
     def delete(self, topic: Topic) -> None:
         self.decide(topic_deleted_record(topic.name))
         self.changed[topic.name] = None
+        self.drop(topic)
+
+    def drop(self, topic: Topic) -> None:
+        """The topic is gone from the catalog: delete its logs."""
         partitions = self.partitions.pop(topic.topic_id)
         self._fetch_waits.wake([partition.log for partition in partitions])
         for partition in partitions:
@@ -193,7 +223,8 @@ class TopicStore:
                 partition.tail.drop_up_to(NOWHERE)
         if topic.is_followed:
             return
-        if len(partitions) > LOGS_A_TURN:
+        partitions = [partition for partition in partitions if self.holds(partition.log)]
+        if len(partitions) > self.logs_a_turn:
             self.spare[topic.topic_id] = partitions + self.spare.get(topic.topic_id, [])
             self.decide(spare_logs_record(topic.topic_id, 0))
         else:
@@ -206,12 +237,22 @@ class TopicStore:
             self._configure(self.partitions[topic.topic_id], topic, 0)
 
     def next_producer_id(self) -> int:
-        """A producer id never given before, not even by a process that crashed: ids are reserved in durable blocks."""
+        """A producer id never given before, not even by a process that crashed: ids are reserved in durable blocks.
+        Check `has_producer_ids` first."""
+        if self.slots is not None:
+            block = self.producer_ids[0]
+            self.producer_ids[:1] = [block[1:]] if len(block) > 1 else []
+            return block[0]
         if self._next_producer_id >= self.catalog.next_producer_id:
             self._next_producer_id = self.catalog.next_producer_id
             self.decide(producer_ids_record(self._next_producer_id + PRODUCER_ID_BLOCK))
         self._next_producer_id += 1
         return self._next_producer_id - 1
+
+    @property
+    def has_producer_ids(self) -> bool:
+        """False while a node waits for its next block."""
+        return self.slots is None or bool(self.producer_ids)
 
     def skip_producer_ids(self, count: int, least: int) -> None:
         """Never give any of the next `count` ids, and none below `least`: another server may have given them."""
@@ -233,12 +274,58 @@ class TopicStore:
 
         A partition's replicas are its leader and the nodes after it. A rack has a second replica of a partition only
         when all racks have one, as far as they have nodes."""
-        ring = across_racks(self._nodes)
+        ring = across_racks(self.nodes)
         placed = [_replicas(ring[start:] + ring[:start], replication_factor) for start in range(len(ring))]
         return tuple(
             PartitionAssignment(leader=replicas[0], leader_epoch=0, replicas=replicas)
             for replicas in (placed[index % len(ring)] for index in range(first_index, first_index + count))
         )
+
+    # -- topics of another controller
+
+    def learn_topic(self, name: str, record: Record) -> None:
+        """The controller has created or changed a topic. This node creates those of its new logs that it has."""
+        if name not in self.catalog.topics:
+            self.is_created(name)
+        self.catalog.apply(record)
+        self.changed[name] = None
+        topic = self.catalog.topics[name]
+        partitions = self.partitions.setdefault(topic.topic_id, [])
+        self._configure(partitions, topic, 0)
+        self._open_new_partitions(topic)
+
+    def learn_deletion(self, topic: Topic, record: Record | None) -> None:
+        """The controller has deleted a topic. `record`: None if it is still to come."""
+        if record is not None:
+            self.catalog.apply(record)
+        self.changed[topic.name] = None
+        self.drop(topic)
+
+    def learn_broker(self, record: Record) -> None:
+        """The controller has changed what is set on brokers."""
+        self.catalog.apply(record)
+        for topic in self.catalog.topics.values():
+            self._configure(self.partitions[topic.topic_id], topic, 0)
+
+    def put_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
+        """This node has the partition's log now, or has it no longer. `info`: the stored log; None if this turn
+        creates it, or another node has it."""
+        former = self.partitions[topic.topic_id][index]
+        if former.tail is not None:
+            former.tail.drop_up_to(NOWHERE)
+        if info is None and self.holds(former.log):
+            self._turn.operations.append(CreateLog(former.log))
+        partition = self.partitions[topic.topic_id][index] = self.open_partition(topic, index, info)
+        if not self.holds(former.log):
+            partition.follow(former.high_watermark, former.start_offset)
+        return partition
+
+    def learn_end(self, log: LogKey, start_offset: int, end_offset: int) -> None:
+        """What the node that has a log has said of it some time ago. It counts for the lag of groups."""
+        partitions = self.partitions.get(log.topic_id, ())
+        if log.partition < len(partitions) and not self.holds(log):
+            partition = partitions[log.partition]
+            partition.follow(max(end_offset, partition.end_offset), max(start_offset, partition.start_offset))
 
     # -- logs
 
@@ -260,7 +347,8 @@ class TopicStore:
         self._configure(taken, topic, first)
         partitions += taken
         for index in range(len(partitions), end):
-            self._turn.operations.append(CreateLog(topic.log_key(index)))
+            if self.holds(topic.log_key(index)):
+                self._turn.operations.append(CreateLog(topic.log_key(index)))
             partitions.append(self.open_partition(topic, index, None))
         if first < end and topic_id in self.catalog.spare_logs:
             if not spare:
@@ -330,9 +418,11 @@ class TopicStore:
             self.spare[info.key.topic_id].append(Partition(info.key, settings, 0, self._storage, info, self._tail()))
 
     def open_partition(self, topic: Topic, index: int, info: LogInfo | None) -> Partition:
-        """`info` describes the stored log; None if this turn creates the log."""
+        """`info` describes the stored log; None if this turn creates the log, or another node has it."""
         assignment = topic.partitions[index]
         settings = self.catalog.settings_of(topic, assignment.leader)
+        if not self.holds(topic.log_key(index)):
+            return Partition(topic.log_key(index), settings, assignment.leader_epoch, self._storage)
         tail = self._tail(topic.name)
         return Partition(topic.log_key(index), settings, assignment.leader_epoch, self._storage, info, tail)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kohort.broker.nodes import Endpoint, Node
 from kohort.broker.turn import StandbysChanged
-from kohort.config import Config, ConfigError
+from kohort.config import ALL, Config, ConfigError
 from kohort.server import log
 from kohort.storage.protocol import Storage
 
@@ -27,7 +27,8 @@ def storage_of(config: Config, place: Endpoint, failed: Callable[[Exception], No
         raise ConfigError(f"storage needs {error.name}: pip install 'kohort[postgres]'") from None
     address = NodeAddress(config.broker_id, place.host, place.port, place.rack, place.by_listener or {})
     timing = Timing(config.broker_session_timeout_ms / 1000, config.broker_heartbeat_interval_ms / 1000)
-    return PostgresStorage(config.storage, address, log, failed, timing)
+    move_s = config.cluster_move_interval_ms / 1000 if config.cluster_serving == ALL else None
+    return PostgresStorage(config.storage, address, log, failed, timing, move_s)
 
 
 def watch_others(storage: Storage, arrive: Callable[[StandbysChanged], None]) -> None:

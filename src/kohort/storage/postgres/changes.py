@@ -40,10 +40,18 @@ class Changes:
         """Number of the log, first and last base offset."""
         self.batches: dict[tuple[int, int], StoredBatch] = {}
         """By number of the log and base offset."""
+        self.taken: tuple[int, ...] = ()
+        """Slots that this node serves from now on."""
+        self.given: dict[int, int] = {}
+        """Slots that go to other nodes."""
+
+    @property
+    def moves_slots(self) -> bool:
+        return bool(self.taken or self.given)
 
     @property
     def only_appends(self) -> bool:
-        return not (self.created or self.changed or self.gone or self.kept or self.deleted)
+        return not (self.created or self.changed or self.gone or self.kept or self.deleted or self.moves_slots)
 
     def batch_columns(self) -> list[list[Any]]:
         """As `schema.BATCH_COLUMNS`."""
@@ -70,6 +78,10 @@ class Changes:
             *_transposed(self.deleted, 3),
             *self.batch_columns(),
         ]
+
+    def slot_columns(self) -> list[list[int]]:
+        """The arguments of `schema.SLOT_TURN` behind the others."""
+        return [list(self.taken), list(self.given), list(self.given.values())]
 
 
 def _numbers(log: LogIndex) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ one a `LogReader`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import asyncpg
 
 from kohort.storage.check import Extent, check_operations
+from kohort.storage.postgres.ask_table import Asked, AskTable
 from kohort.storage.postgres.batch_index import LogIndex
 from kohort.storage.postgres.changes import apply
 from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server, connect, shown
@@ -26,12 +27,21 @@ from kohort.storage.postgres.leases import Leases, NodeAddress, Timing
 from kohort.storage.postgres.loading import load
 from kohort.storage.postgres.purge import purge_piece
 from kohort.storage.postgres.reader import Logs, PostgresReader
-from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, NUMBERS_A_BLOCK, WHOLE_SCHEMA
+from kohort.storage.postgres.schema import (
+    FORMAT_VERSION,
+    LOCK,
+    NUMBERS_A_BLOCK,
+    SHARED_SCHEMA,
+    SHARED_VERSION,
+    WHOLE_SCHEMA,
+)
+from kohort.storage.postgres.slot_table import LogEnd, Seen, SlotTable
 from kohort.storage.postgres.writer import Connected, Writer, is_passing
 from kohort.storage.protocol import (
     BatchInfo,
     CreateLog,
     Fenced,
+    GiveSlots,
     Lease,
     Log,
     LogInfo,
@@ -41,8 +51,10 @@ from kohort.storage.protocol import (
     ProducerBatch,
     StorageError,
     StoredBatch,
+    TakeSlots,
     Unavailable,
 )
+from kohort.storage.slots import METADATA_TOPIC_ID, slot_of
 
 PURGE_EVERY_S = 5.0
 RECONNECT_S = 0.5
@@ -63,7 +75,9 @@ class PostgresStorage:
         log: Log | None = None,
         failed: Callable[[Exception], None] = lambda error: None,
         timing: Timing = Timing(),
+        move_s: float | None = None,
     ) -> None:
+        """`move_s`: all nodes serve at once, and slots move at most so often (seconds). None: one node owns all."""
         self.shown = shown(url)
         self._url = url
         self._node = address.id
@@ -71,6 +85,11 @@ class PostgresStorage:
         self._leases = Leases(address, timing, self._dial, self._log)
         self._leases.fenced = failed
         self.is_ours: Callable[[], bool] | None = self._leases.clock.holds
+        self._shares = move_s is not None
+        self._slots = SlotTable(self._leases, self._dial, move_s or 0.0, self._log)
+        self._asks = AskTable(self._dial, self._log)
+        self._served: set[int] = set()
+        """The slots that this node serves; without meaning if it owns all."""
         self._writer: Writer | None = None
         self._opening: asyncio.Task[Writer] | None = None
         self._closed = False
@@ -112,12 +131,16 @@ class PostgresStorage:
             await self._prepare(*connected)
             turn = await self._leases.register(connected[0])
             self._leases.start()
-            while not await self._owns(connected[0]):
+            if self._shares:
+                await self._slots.found(connected[0])
+            while not self._shares and not await self._owns(connected[0]):
                 connected = await self._dial_again(connected[0])
             dial, incarnation = partial(self._dial, "writer"), self._leases.incarnation
-            writer = Writer(connected, dial, self._node, incarnation, turn, self._log)
+            held = self._served if self._shares else None
+            writer = Writer(connected, dial, self._node, incarnation, turn, self._log, held)
             await writer.begin()
-            self._logs.by_key = await load(writer.connection)
+            if not self._shares:
+                self._logs.by_key = await load(writer.connection)
         except BaseException:
             connected[0].terminate()
             raise
@@ -151,13 +174,21 @@ class PostgresStorage:
             await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
             if await connection.fetchval("SELECT to_regclass('kohort.cluster')") is None:
                 await connection.execute(WHOLE_SCHEMA)
+                if self._shares:
+                    await connection.execute(SHARED_SCHEMA)
                 await connection.execute(
-                    "INSERT INTO kohort.cluster VALUES (true, $1, $2)", FORMAT_VERSION, server.system_identifier
+                    "INSERT INTO kohort.cluster VALUES (true, $1, $2)", self._format, server.system_identifier
                 )
         version, identifier = await connection.fetchrow("SELECT format, system_identifier FROM kohort.cluster")
-        if version != FORMAT_VERSION:
+        if version in (FORMAT_VERSION, SHARED_VERSION) and version != self._format:
             raise StorageError(
-                f"the tables in {self.shown} have format {version}, and this kohort knows {FORMAT_VERSION}: start the "
+                f"the nodes of {self.shown} were started with cluster.serving={'one' if self._shares else 'all'}, and "
+                f"this one with cluster.serving={'all' if self._shares else 'one'}: a database keeps the mode of its "
+                "first node. Start this one with the same setting, or choose another database"
+            )
+        if version != self._format:
+            raise StorageError(
+                f"the tables in {self.shown} have format {version}, and this kohort knows {self._format}: start the "
                 "kohort that wrote them, or choose another database"
             )
         if identifier != server.system_identifier:
@@ -166,6 +197,10 @@ class PostgresStorage:
                 f"{identifier}, here {server.system_identifier}). If the copy is complete and nothing uses the "
                 f"original any more: UPDATE kohort.cluster SET system_identifier = {server.system_identifier}"
             )
+
+    @property
+    def _format(self) -> int:
+        return SHARED_VERSION if self._shares else FORMAT_VERSION
 
     def abandon(self) -> None:
         with suppress(StorageError):
@@ -184,6 +219,7 @@ class PostgresStorage:
             self.abandon()
             with suppress(StorageError):
                 self._io.wait(self._leases.stop())
+                self._io.wait(self._close_slots())
             self._io.stop()
 
     async def _purge(self) -> None:
@@ -217,6 +253,11 @@ class PostgresStorage:
         assert writer is not None, "the engine is open"
         if self._closed or self._logs.version % 2:
             raise StorageError("an earlier commit failed; restart kohort to go on")
+        moves = [operation for operation in operations if isinstance(operation, TakeSlots | GiveSlots)]
+        if moves:
+            operations = [operation for operation in operations if not isinstance(operation, TakeSlots | GiveSlots)]
+        if self._shares:
+            self._check_slots(operations, moves)
         check_operations(operations, self._extent)
         created = sum(isinstance(operation, CreateLog) for operation in operations)
         if len(self._numbers) < created:
@@ -225,9 +266,89 @@ class PostgresStorage:
         with logs.lock:
             logs.version += 1
             changes = apply(operations, logs.by_key, self._numbers)
+        for move in moves:
+            if isinstance(move, TakeSlots):
+                changes.taken += move.slots
+            else:
+                changes.given.update(move.slots)
         self._io.wait(writer.commit(changes))
         with logs.lock:
             logs.version += 1
+            if moves:
+                self._served |= set(changes.taken)
+                self._served -= changes.given.keys()
+                for key in [key for key in logs.by_key if slot_of(key) not in self._served]:
+                    del logs.by_key[key]
+        if self._shares and (
+            changes.given or any(operation.log.topic_id == METADATA_TOPIC_ID for operation in operations)
+        ):
+            self._io.start(self._asks.tell())
+
+    def _check_slots(self, operations: Sequence[Operation], moves: Sequence[TakeSlots | GiveSlots]) -> None:
+        """A bug would write to what another node owns, and the fence is of the node only. Raises StorageError."""
+        ours = set(self._served)
+        for move in moves:
+            if isinstance(move, TakeSlots):
+                ours |= set(move.slots)
+        for operation in operations:
+            if slot_of(operation.log) not in ours:
+                raise StorageError(f"{operation.log} is in a slot of another node")
+
+    # -- nodes that serve at once
+
+    def look(self) -> Seen | None:
+        """What the tables say of nodes and slots; None if the database does not answer. Raises StorageError."""
+        return self._io.wait(self._slots.look())
+
+    def wait(self) -> None:
+        """Until another node has changed something, or for about a second."""
+        self._io.wait(self._slots.wait())
+
+    def look_again(self) -> None:
+        """`wait` returns at once."""
+        self._io.call(self._leases.told.set)
+
+    def metadata(self, first: int) -> list[StoredBatch] | None:
+        """The batches of the metadata log from an offset on; None if the database does not answer."""
+        return self._io.wait(self._slots.metadata(first))
+
+    def take_producer_ids(self, count: int) -> int | None:
+        """The first one of `count` producer ids that no other node gets; None if the database does not answer."""
+        return self._io.wait(self._slots.take_producer_ids(count))
+
+    def ends(self, changed: Sequence[LogEnd], gone: Sequence[LogKey], within_s: float) -> list[LogEnd] | None:
+        """See `SlotTable.ends`."""
+        return self._io.wait(self._slots.ends(changed, gone, within_s))
+
+    def load_slots(self, slots: Collection[int]) -> list[LogInfo] | None:
+        """Know the logs of slots that this node owns and does not serve yet. Returns them; None if the database does
+        not answer."""
+        return self._io.wait(self._load_slots(slots))
+
+    async def _load_slots(self, slots: Collection[int]) -> list[LogInfo] | None:
+        found = await self._slots.load(slots)
+        if found is None:
+            return None
+        with self._logs.lock:
+            self._logs.by_key.update(found)
+        return [log.info() for log in found.values()]
+
+    async def _close_slots(self) -> None:
+        self._slots.close()
+        self._asks.close()
+
+    def ask(self, *row: Any) -> int | None:
+        """See `AskTable`, also for the next ones."""
+        return self._io.wait(self._asks.ask(*row))
+
+    def asked(self, known: Collection[int]) -> list[Asked] | None:
+        return self._io.wait(self._asks.asked(known))
+
+    def answer(self, number: int, answer: bytes) -> None:
+        self._io.wait(self._asks.answer(number, answer))
+
+    def answers(self, numbers: Collection[int]) -> list[tuple[int, bytes]] | None:
+        return self._io.wait(self._asks.answers(numbers))
 
     async def _reserve(self, writer: Writer, count: int) -> None:
         """Raises as `Writer.commit`."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kohort.storage.protocol import StorageError
@@ -42,6 +43,11 @@ class IoThread:
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine until it ends, or the thread is stopped."""
         asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, what: Callable[[], object]) -> None:
+        """Call something in the loop, soon."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(what)
 
     def stop(self) -> None:
         """Cancels what still runs. Idempotent."""

@@ -26,8 +26,9 @@ import asyncpg
 import msgspec
 
 from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server
-from kohort.storage.postgres.schema import CHANNEL, LOCK, SLOTS
+from kohort.storage.postgres.schema import CHANNEL, LOCK
 from kohort.storage.protocol import Fenced, Log, StorageError
+from kohort.storage.slots import SLOTS
 
 AGAIN_S = 0.5
 """After this time a failed renewal is tried again."""
@@ -101,7 +102,7 @@ class Leases:
         self._connection: asyncpg.Connection[Any] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._told = asyncio.Event()
+        self.told = asyncio.Event()
         """Another node has changed something."""
         self.fenced: Callable[[Exception], None] = lambda error: None
         """Called once, if another process has taken over."""
@@ -176,9 +177,9 @@ class Leases:
             if not waits:
                 waits = True
                 self._log.info("waiting as a stand-by", node=self.address.id, owner=owner)
-            self._told.clear()
+            self.told.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), LOOK_S)
+                await asyncio.wait_for(self.told.wait(), LOOK_S)
         if waits:
             self._log.info("taking over", node=self.address.id)
 
@@ -198,8 +199,8 @@ class Leases:
             owners = await connection.fetch("SELECT DISTINCT owner FROM kohort.slot WHERE owner <> $1", node)
             for (owner,) in owners:
                 living = "SELECT until > clock_timestamp() FROM kohort.node_lease WHERE id = $1"
-                if await connection.fetchval(living, owner) or not self._may_judge(
-                    await self._stopped(connection, owner)
+                if await connection.fetchval(living, owner) or not self.may_judge(
+                    await self.has_stopped(connection, owner)
                 ):
                     return int(owner)
                 # A lock keeps the owner from renewing until this transaction ends, which may wait for a standby server.
@@ -215,11 +216,11 @@ class Leases:
                 await connection.execute(f"NOTIFY {CHANNEL}")
         return None
 
-    async def _stopped(self, connection: asyncpg.Connection[Any], node: int) -> bool:
+    async def has_stopped(self, connection: asyncpg.Connection[Any], node: int) -> bool:
         """The node has given its lease back."""
         return bool(await connection.fetchval("SELECT instance = '' FROM kohort.node_lease WHERE id = $1", node))
 
-    def _may_judge(self, has_stopped: bool) -> bool:
+    def may_judge(self, has_stopped: bool) -> bool:
         return has_stopped or (
             self._since > 0 and _now_s() - self._since >= self._timing.lease_s and self.clock.holds()
         )
@@ -277,7 +278,7 @@ class Leases:
             self.others_changed(others)
 
     def _notified(self, *_: Any) -> None:
-        self._told.set()
+        self.told.set()
 
     def _drop(self) -> None:
         if self._connection is not None:

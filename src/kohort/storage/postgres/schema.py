@@ -14,9 +14,10 @@ opened, less those that they ended.
 from __future__ import annotations
 
 FORMAT_VERSION = 1
+SHARED_VERSION = 2
+"""The format of a database whose nodes serve at once. It has more tables, and leader epochs that count differently."""
 NUMBERS_A_BLOCK = 1000
 """Numbers of logs that a node reserves at a time."""
-SLOTS = 128
 
 SCHEMA = f"""
 CREATE TABLE kohort.cluster (
@@ -159,7 +160,60 @@ $function$;
 """Deletions come before insertions: a turn may create a log anew."""
 
 WHOLE_SCHEMA = f"CREATE SCHEMA IF NOT EXISTS kohort; {SCHEMA} {FUNCTIONS}"
+SHARED_SCHEMA = """
+CREATE TABLE kohort.producer_ids (one boolean PRIMARY KEY DEFAULT true CHECK (one), next_id bigint NOT NULL);
+INSERT INTO kohort.producer_ids VALUES (true, 0);
+CREATE TABLE kohort.log_end ( -- as the owners say now and then: what other nodes know of a log
+  topic_id bytea NOT NULL,
+  partition int NOT NULL,
+  start_offset bigint NOT NULL,
+  end_offset bigint NOT NULL,
+  changed timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (topic_id, partition)
+) WITH (fillfactor = 50);
+CREATE INDEX log_end_by_time ON kohort.log_end (changed);
+CREATE TABLE kohort.ask ( -- requests of nodes for the controller
+  id bigserial PRIMARY KEY,
+  asked timestamptz NOT NULL DEFAULT clock_timestamp(),
+  request bytea NOT NULL,
+  host text NOT NULL,
+  principal_type text NOT NULL,
+  principal text NOT NULL,
+  listener text NOT NULL,
+  answer bytea
+);
+CREATE TABLE kohort.drained (id int PRIMARY KEY); -- nodes that give their slots away, and get none
+CREATE FUNCTION kohort.move_slots(p_node int, p_taken int[], p_given int[], p_to int[]) RETURNS void
+LANGUAGE plpgsql AS $function$
+DECLARE
+  found bigint;
+BEGIN
+  SELECT count(*) INTO found FROM kohort.slot WHERE owner = p_node AND id = ANY (p_taken);
+  IF found <> cardinality(p_taken) THEN
+    RAISE EXCEPTION 'a slot has another owner' USING ERRCODE = 'KH001';
+  END IF;
+  UPDATE kohort.slot SET owner = u.node, epoch = epoch + 1, wanted = NULL
+    FROM unnest(p_given, p_to) AS u(id, node) WHERE slot.id = u.id AND owner = p_node;
+  GET DIAGNOSTICS found = ROW_COUNT;
+  IF found <> cardinality(p_given) THEN
+    RAISE EXCEPTION 'a slot has another owner' USING ERRCODE = 'KH001';
+  END IF;
+END
+$function$;
+"""
+"""For nodes that serve at once. A node takes and gives slots in a turn of its own, behind the fence of that turn."""
+ANOTHER_OWNER = "KH001"
+
 CHANGE_TURN = f"SELECT kohort.commit_turn({', '.join(f'${n + 1}' for n in range(3 + len(_ARGUMENTS)))})"
+_LAST = 3 + len(_ARGUMENTS)
+SLOT_TURN = f"""
+WITH done AS MATERIALIZED ({CHANGE_TURN} AS turn), moved AS MATERIALIZED (
+  SELECT kohort.move_slots($1, ${_LAST + 1}::int[], ${_LAST + 2}::int[], ${_LAST + 3}::int[])
+  FROM done WHERE turn IS NOT NULL
+)
+SELECT turn FROM done LEFT JOIN moved ON true
+"""
+"""A turn that also takes or gives slots. `moved` comes after `done`, because it depends on it."""
 EMPTY_TURN = (
     "UPDATE kohort.node SET turn = $3 WHERE id = $1 AND incarnation = $2 AND turn = $3::bigint - 1 RETURNING turn"
 )

@@ -26,7 +26,7 @@ import asyncpg
 
 from kohort.storage.postgres.changes import Changes
 from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server
-from kohort.storage.postgres.schema import APPEND_TURN, CHANGE_TURN, EMPTY_TURN
+from kohort.storage.postgres.schema import ANOTHER_OWNER, APPEND_TURN, CHANGE_TURN, EMPTY_TURN, SLOT_TURN
 from kohort.storage.protocol import Fenced, Log, StorageError
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -39,8 +39,11 @@ PASSING_CLASSES = frozenset(("08", "53", "57", "58"))
 """No connection, no resources (a full disk), shut down, an error of the system."""
 
 _LAST_TURN = """
-SELECT incarnation, turn, EXISTS (SELECT FROM kohort.slot WHERE owner <> $1) AS others FROM kohort.node WHERE id = $1
+SELECT incarnation, turn,
+       EXISTS (SELECT FROM kohort.slot WHERE owner <> $1 AND ($2::int[] IS NULL OR id = ANY ($2))) AS others
+FROM kohort.node WHERE id = $1
 """
+"""`$2`: the slots that the node serves; all of them if it is null."""
 
 
 def is_passing(error: asyncpg.PostgresError) -> bool:
@@ -73,7 +76,12 @@ class Writer:
         incarnation: int,
         turn: int,
         log: Log,
+        held: set[int] | None = None,
     ) -> None:
+        """`held`: the slots that the node serves, which others change; None if it owns everything."""
+        self._held = held
+        self._unsure: frozenset[int] = frozenset()
+        """Slots that the commit under way gives away: it may have happened."""
         self._node = node
         self._incarnation = incarnation
         self._turn = turn
@@ -123,6 +131,9 @@ class Writer:
                 text, arguments = APPEND_TURN, changes.batch_columns()
         else:
             text, arguments = CHANGE_TURN, changes.columns()
+        if changes.moves_slots:
+            text, arguments = SLOT_TURN, [*arguments, *changes.slot_columns()]
+        self._unsure = frozenset(changes.given)
         number = self._turn + 1
         is_uncertain = False
         while (outcome := await self._send(text, arguments, number)) is not Outcome.DONE:
@@ -159,6 +170,8 @@ class Writer:
             self._lost(error)
             return Outcome.UNKNOWN
         except asyncpg.PostgresError as error:
+            if error.sqlstate == ANOTHER_OWNER:
+                raise Fenced from error
             if not is_passing(error):
                 raise StorageError(f"the database refuses a commit: {error}") from error
             self._lost(error)
@@ -184,7 +197,8 @@ class Writer:
             if self._connection is None:
                 await self._connect()
             try:
-                row = await self.connection.fetchrow(_LAST_TURN, self._node)
+                held = None if self._held is None else sorted(self._held - self._unsure)
+                row = await self.connection.fetchrow(_LAST_TURN, self._node, held)
             except (*NO_ANSWER, asyncpg.PostgresError):
                 self._drop()
                 await self._pause(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
