@@ -12,7 +12,7 @@ import pytest
 import typer
 from run_command import Kohort
 
-from kohort.cli.consume import json_line, text_of
+from kohort.cli.records.consume import json_line, text_of
 from kohort.client.records import FetchedRecord
 from kohort.client.records.partitioner import partition_for_key
 

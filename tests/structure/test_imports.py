@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console": {"wire", "client", "cli.groups", "cli.output"},
     "console.changes.groups": {"cli.option_objects"},
     "console.changes.offsets": {"cli.places"},
+    "console.changes.shares": {"cli.option_objects", "cli.places"},
     "console.changes.screens": {"cli.option_objects"},
     "console.changes.topics": {"cli.configs", "cli.option_objects", "cli.places", "cli.topics"},
     "console.what_if.child": {"simulator.sizing"},

@@ -8,6 +8,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "transaction-failures.md"
+SCENARIOS = TESTS.parent / "src" / "kohort" / "conformance"
 BUGS = TESTS / "mutations" / "transaction_bugs.py"
 
 
@@ -36,5 +37,6 @@ def test_each_of_the_twenty_has_proofs_that_exist() -> None:
         assert set(quoted) <= bugs, failure
         for name in named:
             file, _, test = name.partition("::")
-            found = [path for path in TESTS.rglob(file) if f"def {test}(" in path.read_text("utf-8") or not test]
+            places = [*TESTS.rglob(file), *SCENARIOS.rglob(file)]
+            found = [path for path in places if f"def {test}(" in path.read_text("utf-8") or not test]
             assert found, f"{failure}: {name}"

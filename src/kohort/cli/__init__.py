@@ -12,8 +12,7 @@ quotas          what clients may use
 conformance     a broker's behaviour, compared with Apache Kafka's
 health          whether a server or a cluster serves its clients
 stable_offsets  what holds back readers of committed records
-produce         lines to records
-consume         records to lines
+records/        `kohort produce` and `kohort consume`
 topics/         `kohort topics`
 groups/         `kohort groups`
 configs/        `kohort configs`

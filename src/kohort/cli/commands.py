@@ -38,8 +38,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backup": ("kohort.cli.backups.backup", "Back up a data directory, while its server runs or not."),
     "verify": ("kohort.cli.backups.verify", "Check a backup or a stopped data directory for damage."),
     "restore": ("kohort.cli.backups.restore", "Make a data directory of a backup."),
-    "produce": ("kohort.cli.produce", "Write records to a topic."),
-    "consume": ("kohort.cli.consume", "Read records of a topic."),
+    "produce": ("kohort.cli.records.produce", "Write records to a topic."),
+    "consume": ("kohort.cli.records.consume", "Read records of a topic."),
     "pipeline": ("kohort.cli.pipelines.app", "Run data pipelines on Spark."),
     "simulate": ("kohort.cli.simulate", "Test the coordinator in a simulated world with faults."),
 }
