@@ -9,7 +9,6 @@ cluster         brokers; how many topics and groups
 certificates    certificates for development
 users           users with SCRAM credentials
 quotas          what clients may use
-conformance     a broker's behaviour, compared with Apache Kafka's
 health          whether a server or a cluster serves its clients
 stable_offsets  what holds back readers of committed records
 records/        `kohort produce` and `kohort consume`
@@ -24,6 +23,7 @@ console/        `kohort console`
 backups/        `kohort backup`, `verify` and `restore`
 pipelines/      `kohort pipeline`
 gateway/        `kohort gateway`
+conformance/    `kohort conformance`
 jobs/           the file that spark-submit runs
 connect         what commands share: the cluster's address, security, failures, completion
 confirmation    the question before something is deleted or changed

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "certificates": ("kohort.cli.certificates", "Make certificates for development."),
     "acls": ("kohort.cli.acls.app", "List, add, remove and check ACLs: who may do what."),
     "quotas": ("kohort.cli.quotas", "Set, list and delete quotas: how much clients may use."),
-    "conformance": ("kohort.cli.conformance", "Compare a broker's behaviour with Apache Kafka's."),
+    "conformance": ("kohort.cli.conformance.app", "Compare a broker's behaviour with Apache Kafka's."),
     "health": ("kohort.cli.health", "Check a server or a cluster, for monitors and containers."),
     "console": ("kohort.cli.console.app", "Show groups, lag and rebalances in a browser."),
     "metrics": ("kohort.cli.metrics.app", "Print a Grafana dashboard and alert rules of Prometheus."),

@@ -1,8 +1,9 @@
 """The files, played against one broker and compared with what Apache Kafka 4.3 answers.
 
 Time is real, so a file whose answers differ is played again, with fewer files at a time, and counts as kept if one of
-its plays is as Kafka: a late machine explains a difference, and chance does not explain the same answers. A file is not
-played if the broker does not serve what it asks for, or has other settings than it counts on.
+its plays is as Kafka: a late machine explains a difference, and chance does not explain the same answers. In these
+repetitions the delay of this machine and the broker is measured; a difference after a wait counts only if nothing was
+late. A file is not played if the broker does not serve what it asks for, or has other settings than it counts on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from kohort.conformance.files import SCENARIOS, SEQUENCES, headed, rows_of
 from kohort.conformance.play.broker import NotServed
 from kohort.conformance.play.printing import without
 from kohort.conformance.play.profiles import FACTOR, SLOWEST, Profile
+from kohort.conformance.play.pulse import Pulse, pulse_of
 from kohort.conformance.play.stage import Stage
 from kohort.conformance.play.world import Patience, WireWorld
 from kohort.conformance.reference import Expected, Lines
@@ -36,7 +38,9 @@ QUICK_S = 270.0
 QUICK_LONGEST_S = 60.0
 FULL_LONGEST_S = 900.0
 PATIENCE = Patience(parked=0.15, late=0.3, sweep=2.0)
-CALM = Patience(parked=0.3, late=0.5, sweep=2.0)
+CALM = Patience(parked=0.3, late=0.5, sweep=2.0, measured=True)
+LATE, DRIFT = 0.4, 0.5
+"""Seconds of a scenario by which one answer may be late, and all together."""
 
 UNSET = {
     "group.max.size": "2147483647",
@@ -81,6 +85,8 @@ class Play(NamedTuple):
     differences: tuple[Difference, ...] = ()
     why: str = ""
     seconds: float = 0.0
+    late_s: float = 0.0
+    """By how much an answer was late where the clock may explain a difference; 0.0: it does not."""
 
     @property
     def state(self) -> str:
@@ -189,7 +195,7 @@ class Kit:
             open_ones = [
                 file for file in open_ones if found[file.name].state == DIFFERENT and (file.is_scenario or not number)
             ]
-        return sorted([*found.values(), *self.not_played])
+        return sorted([*map(_judged, found.values()), *self.not_played])
 
     def _round(self, files: Sequence[File], at_a_time: int, patience: Patience) -> list[Play]:
         # Kafka verifies the transactions of all clients in batches. The first one of a batch decides which
@@ -232,7 +238,11 @@ class Kit:
         )
         transcript: list[list[str]] = []
         failure: Lines = ()
+        pulse: Pulse | None = None
+        stack = ExitStack()
         try:
+            if patience.measured:
+                pulse = stack.enter_context(pulse_of(lambda: self._target.broker))
             if scenario.own_topics is not None:
                 world.do_topics(**scenario.own_topics)
             for command in scenario.commands:
@@ -242,6 +252,7 @@ class Kit:
         except (AssertionError, OSError, KafkaError, KeyError, ValueError) as error:
             failure = (_told(error),)
         finally:
+            stack.close()
             with suppress(AssertionError, OSError, KafkaError):
                 world.forget_settings()
             world.close()
@@ -249,9 +260,13 @@ class Kit:
         if not failure and at == len(scenario.commands) - 1 and _same(expected[at], transcript[at], world.lowered):
             return Play(file.name, file.rows, kept=file.rows)
         came = failure or tuple(transcript[at])
+        waited = sum(scenario.hints.elapsed_ms[: at + 1]) > 0
+        late_s = 0.0 if pulse is None else pulse.late_s
+        is_late = waited and (late_s > LATE * factor or world.late_s > DRIFT * factor)
         rows = _concerned(file.rows, [*came, *expected[at].lines])
         found = Difference(file.name, scenario.commands[at], came, expected[at].lines, rows)
-        return Play(file.name, file.rows, differences=(found,))
+        late_s = max(late_s, world.late_s) if is_late else 0.0
+        return Play(file.name, file.rows, differences=(found,), late_s=late_s)
 
     # -- a sequence
 
@@ -288,6 +303,13 @@ class Kit:
                 stage.close()
         differences = tuple(dict.fromkeys(wrong.values()))
         return Play(file.name, file.rows, tuple(row for row in kept if row not in wrong), differences)
+
+
+def _judged(play: Play) -> Play:
+    if not play.differences or not play.late_s:
+        return play
+    why = f"an answer is different, but this machine or the broker was {play.late_s:.1f} s late"
+    return Play(play.file, play.rows, why=why, seconds=play.seconds)
 
 
 def _same(expected: Expected, came: Sequence[str], lowered: Iterable[str]) -> bool:

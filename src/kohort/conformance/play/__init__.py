@@ -11,6 +11,7 @@ profiles         the settings that a scenario counts on, and how fast its time g
 world            a scenario against a server
 pulse            how late a machine is
 stage            a sequence against a server: groups
+administration   commands of sequences that tools send
 transactions     commands of sequences about transactions
 frames           commands of sequences about the wire itself
 transcript       a sequence's file

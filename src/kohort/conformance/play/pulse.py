@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from kohort.conformance.play.broker import Address
+from kohort.client.errors import KafkaError
+from kohort.conformance.play.broker import Address, NotServed, broker_of
 from kohort.conformance.play.raw_socket import Wire
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 
@@ -37,10 +38,12 @@ class Pulse:
                 self._ask(wire)  # not measured: a server that has just started takes long to answer for the first time
                 self._beat(wire)
                 wire.close()
-            except ConnectionError:
-                pass  # the run has stopped the server, and starts it again
             except TimeoutError:
                 self.late_s = math.inf
+            except NotServed:
+                return
+            except (KafkaError, OSError):
+                pass  # the run has stopped the server, and starts it again
 
     def _beat(self, wire: Wire) -> None:
         due = time.monotonic() + EVERY_S
@@ -49,9 +52,9 @@ class Pulse:
             now = time.monotonic()
             self.late_s, due = max(self.late_s, now - due), now + EVERY_S
 
-    @staticmethod
-    def _ask(wire: Wire) -> None:
-        wire.call(DescribeGroupsRequest(groups=("pulse",)), 6)
+    def _ask(self, wire: Wire) -> None:
+        version = broker_of(self._address()).version(DescribeGroupsRequest, 6)
+        wire.call(DescribeGroupsRequest(groups=("pulse",)), version)
 
 
 @contextmanager

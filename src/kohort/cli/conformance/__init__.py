@@ -1,0 +1,4 @@
+"""`kohort conformance`.
+
+app  the command
+"""
