@@ -19,26 +19,8 @@ SESSIONS_TEST = "tests/broker/shares/test_share_sessions.py::"
 SHARE_BUGS = {
     # -- locks
     "anybody ends a lock": bug((SIMULATOR,), (PARTITION, "if begin > first or holder != member:", "if begin > first:")),
-    # KAFKA-18084, KAFKA-19463
-    "locked records are available": bug(
-        (SIMULATOR,),
-        (
-            PARTITION,
-            "            if i < len(locks) and locks[i][0] <= at:\n"
-            "                at = locks[i][1] + 1\n"
-            "                continue\n",
-            "",
-        ),
-    ),
-    # KAFKA-19953
-    "a release stops at a record of another member": bug(
-        (SIMULATOR,), (SHARD, "lambda served, limit: served.release(event.member, limit)", "lambda served, limit: []")
-    ),
     "a lock ends early": bug(
         (SIMULATOR,), (PARTITION, "lambda lock: lock[4] <= now, limit", "lambda lock: True, limit")
-    ),
-    "locks never end": bug(
-        (SIMULATOR,), (PARTITION, "lambda lock: lock[4] <= now, limit", "lambda lock: False, limit")
     ),
     "a delivery is not counted": bug(
         (SIMULATOR,), (PARTITION, "self.add(first, last, count + 1)", "self.add(first, last, count)")
