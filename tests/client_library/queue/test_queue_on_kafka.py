@@ -51,8 +51,8 @@ async def test_outcomes(node: Any) -> None:
     async with queue_of(node, max_deliveries=3, **options) as queue, running(queue.run(work, concurrency=8)):
         await put_all(queue, "a", "bad", "refused", "slow")
         await queue.put("later", delay=1)
-        await work.count(3)
-        await until(lambda: len(read_all(node, "dlq.jobs")) == 2 and not queue.open_jobs, "all have outcomes")
+        await until(lambda: len(work.seen) == 7 and not queue.open_jobs, "all have outcomes", 120)
+    assert len(read_all(node, "dlq.jobs")) == 2
     assert sorted(work.done) == ["a", "later", "slow"]
     assert [count for value, count in work.seen if value == "bad"] == [1, 2, 3]
     assert left(node, "g") == 0
@@ -70,5 +70,6 @@ async def test_work_goes_on_over_a_kill(node: Any) -> None:
         await work.count(2)
         release.set()
         await work.count(3)
-        await until(lambda: left(node, "g") == 0, "all are finished")
+        await until(lambda: not queue.open_jobs, "all are finished")
+    assert left(node, "g") == 0
     assert sorted(work.done) == ["a", "b", "slow"]

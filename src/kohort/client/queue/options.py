@@ -1,4 +1,4 @@
-"""The settings of a work queue. Durations are in seconds, as section headings of queues elsewhere have them."""
+"""The settings of a work queue. Durations are in seconds, because those of jobs often are minutes or hours."""
 
 from __future__ import annotations
 
