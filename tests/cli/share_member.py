@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from group_member import coordinator_connection
 
@@ -21,6 +21,15 @@ from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 LEAVES = -1
+PATIENT: dict[str, Any] = {
+    "group_share_enable": True,
+    "group_share_assignment_interval_ms": 0,
+    "group_share_session_timeout_ms": 600_000,
+    "group_share_max_session_timeout_ms": 600_000,
+    "group_share_record_lock_duration_ms": 600_000,
+    "group_share_max_record_lock_duration_ms": 600_000,
+}
+"""Settings of a server: a member sends no heartbeats, and a test may take long on a busy machine."""
 
 
 class ShareMember:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from run_command import Kohort
-from share_member import ACCEPT, REJECT, RELEASE, ShareMember
+from share_member import ACCEPT, PATIENT, REJECT, RELEASE, ShareMember
 
 from kohort.client.cluster import Cluster
 from kohort.wire.batches import NewRecord
@@ -19,9 +19,7 @@ from kohort.wire.errors import ErrorCode
 def bootstrap() -> Iterator[str]:
     from kohort.testing import KohortServer
 
-    with KohortServer(
-        brokers=2, group_share_enable=True, group_share_assignment_interval_ms=0, group_share_delivery_count_limit=2
-    ) as running:
+    with KohortServer(brokers=2, group_share_delivery_count_limit=2, **PATIENT) as running:
         yield running.bootstrap_servers
 
 

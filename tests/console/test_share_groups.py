@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from console_pages import ORIGIN, Pages
-from share_member import ACCEPT, REJECT, RELEASE, ShareMember
+from share_member import ACCEPT, PATIENT, REJECT, RELEASE, ShareMember
 
 from kohort.console.access import Access
 from kohort.testing import KohortServer
@@ -15,7 +15,7 @@ from kohort.wire.batches import NewRecord
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[KohortServer]:
-    with KohortServer(brokers=2, group_share_enable=True, group_share_assignment_interval_ms=0) as running:
+    with KohortServer(brokers=2, **PATIENT) as running:
         yield running
 
 

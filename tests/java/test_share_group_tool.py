@@ -5,7 +5,7 @@ from __future__ import annotations
 import java_libraries
 import pytest
 from run_java import java
-from share_member import ACCEPT, ShareMember
+from share_member import ACCEPT, PATIENT, ShareMember
 
 from kohort.client.cluster import Cluster
 from kohort.testing import KohortServer
@@ -18,7 +18,7 @@ TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 def test_kafka_share_groups() -> None:
     with (
-        KohortServer(group_share_enable=True, group_share_assignment_interval_ms=0) as server,
+        KohortServer(**PATIENT) as server,
         Cluster(server.bootstrap_servers) as cluster,
     ):
         cluster.create_topic("jobs", 2)
