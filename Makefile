@@ -124,15 +124,13 @@ peers-conformance: $(VENV)/.dev ## the tables of `kohort conformance`: kohort, A
 	$(if $(ANSWERS),$(BIN)/python tests/behaviour/record_answers.py $(filter-out all,$(ANSWERS)),$(BIN)/python tests/behaviour/record_tables.py $(SERVERS))
 
 # What is left out starts servers of its own, or needs the racks or the number of brokers that it asks for.
-THROUGH_A_GATEWAY = $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
-
-test-gateway: $(VENV)/.dev ## the tests of clients through a gateway before a kohort, and scenarios through it beside a kohort
-	GATEWAY_UPSTREAM=kohort $(THROUGH_A_GATEWAY)
+test-gateway: $(VENV)/.dev ## tests of clients through a gateway before a kohort, and scenarios through it beside a kohort
+	GATEWAY_UPSTREAM=kohort $(PYTEST) -m "client and not ($(OTHERS))" tests/clients/test_groups.py tests/clients/test_records.py tests/clients/test_admin.py tests/clients/test_consumer_groups.py -k "not rack and not test_confluent_topics"
 	$(BIN)/python tests/behaviour --gateway --quick --sequences 0
 
 peers-gateway: $(VENV)/.dev ## the tests of clients through a gateway before three brokers of Apache Kafka, and what these do to it (needs Maven and Java 17)
 	$(call needs,mvn java)
-	$(BIN)/python tests/peers/kafka_cluster.py $(THROUGH_A_GATEWAY)
+	$(BIN)/python tests/peers/kafka_cluster.py $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
 	$(PYTEST) -m peers tests/gateway
 
 peers-acls: $(VENV)/.dev ## random ACLs and requests, decided by Kafka's StandardAuthorizer and by kohort (DECISIONS=100000 SEED=; needs Maven and Java 17)
