@@ -73,10 +73,11 @@ test-alone: $(VENV)/.dev ## some cycles of kill -9 under load, one test at a tim
 test-long: $(VENV)/.dev ## before a release: fresh seeds, the search for seeds that catch planted bugs, Spark applications and kills; half an hour
 	KOHORT_PURE=1 $(PYTEST) -m long tests/demo tests/mutations tests/simulator tests/spark
 
-test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…), backups under load (BACKUPS=20); half an hour
+test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…), 20 of a gateway and its upstream, backups under load (BACKUPS=20); half an hour
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
 	$(BIN)/python tests/crash --transactions --cycles $(CRASH_CYCLES)
 	$(BIN)/python tests/crash --backups $(BACKUPS)
+	$(BIN)/python tests/crash --gateway --cycles 20
 
 test-cluster: $(VENV)/.dev ## two nodes on a PostgreSQL: killed, stopped, cut off from the database, whose answers are lost (CLUSTER_CYCLES=50 of commits, and of transactions); 15 minutes
 	$(BIN)/python tests/crash --nodes 2 --blips --cycles $(CLUSTER_CYCLES)
@@ -123,15 +124,13 @@ peers-conformance: $(VENV)/.dev ## the tables of `kohort conformance`: kohort, A
 	$(if $(ANSWERS),$(BIN)/python tests/behaviour/record_answers.py $(filter-out all,$(ANSWERS)),$(BIN)/python tests/behaviour/record_tables.py $(SERVERS))
 
 # What is left out starts servers of its own, or needs the racks or the number of brokers that it asks for.
-THROUGH_A_GATEWAY = $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
-
-test-gateway: $(VENV)/.dev ## the tests of clients through a gateway before a kohort, and scenarios through it beside a kohort
-	GATEWAY_UPSTREAM=kohort $(THROUGH_A_GATEWAY)
+test-gateway: $(VENV)/.dev ## tests of clients through a gateway before a kohort, and scenarios through it beside a kohort
+	GATEWAY_UPSTREAM=kohort $(PYTEST) -m "client and not ($(OTHERS))" tests/clients/test_groups.py tests/clients/test_records.py tests/clients/test_admin.py tests/clients/test_consumer_groups.py -k "not rack and not test_confluent_topics"
 	$(BIN)/python tests/behaviour --gateway --quick --sequences 0
 
 peers-gateway: $(VENV)/.dev ## the tests of clients through a gateway before three brokers of Apache Kafka, and what these do to it (needs Maven and Java 17)
 	$(call needs,mvn java)
-	$(BIN)/python tests/peers/kafka_cluster.py $(THROUGH_A_GATEWAY)
+	$(BIN)/python tests/peers/kafka_cluster.py $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
 	$(PYTEST) -m peers tests/gateway
 
 peers-acls: $(VENV)/.dev ## random ACLs and requests, decided by Kafka's StandardAuthorizer and by kohort (DECISIONS=100000 SEED=; needs Maven and Java 17)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from crash_backups import COMMITTERS, IN_EXCHANGE, PARTITIONS, BackupRun
 from crash_copies import ABORTED, Copies
-from crash_gateway import CrashGateway
 from crash_ledger import Place, place_from
 from crash_nodes import CrashNodes
 from crash_run import GROUPS, Run
@@ -48,25 +47,6 @@ def test_six_cycles_of_kill_9_under_transactions() -> None:
     assert figures.inputs > 500
     assert figures.copies == len(COPYING) * figures.inputs
     assert figures.workers["committed"] > 50
-    shutil.rmtree(directory)
-
-
-@pytest.mark.alone
-@pytest.mark.client
-@pytest.mark.timeout(900)
-def test_cycles_of_kill_9_of_a_gateway_and_its_upstream() -> None:
-    directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
-    gateways: list[CrashGateway] = []
-
-    def made(directory: Path, settings: dict[str, str]) -> CrashGateway:
-        gateways.append(CrashGateway(directory, settings))
-        return gateways[-1]
-
-    run = Run(directory, cycles=6, seed=secrets.randbelow(10**6), rate=1_500, server=made)
-    figures = run.run()
-    print(run.told(), gateways[0].faults)
-    assert figures.kills >= 6
-    assert figures.checked > 40
     shutil.rmtree(directory)
 
 
