@@ -26,10 +26,10 @@ from kohort.server.database.errands import Errands
 from kohort.server.database.log_ends import LogEnds
 from kohort.storage.protocol import LogInfo, LogKey, StorageError, StoredBatch
 from kohort.storage.slots import CONTROLLER_SLOT
-from kohort.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from kohort.storage.postgres.engine import PostgresStorage
+    from kohort.storage.postgres.reader import PostgresReader
     from kohort.storage.postgres.slot_table import Seen
 
 PRODUCER_IDS = 1_000
@@ -167,18 +167,36 @@ class Sharing:
 
     def _read(self, infos: Sequence[LogInfo]) -> Mapping[LogKey, Sequence[Timed]]:
         """The records of these logs. Raises StorageError."""
-        storage: Any = self._storage.reader()
+        reader = _CountingReader(self._storage.reader())
+        storage: Any = reader
+        found = {}
         try:
-            return {info.key: tuple(newest_records(storage, info.key, info.start_offset)) for info in infos}
-        except ProtocolError as error:
-            raise StorageError(f"a log of groups holds a record that cannot be read: {error}") from error
+            for info in infos:
+                reader.count = 0
+                found[info.key] = tuple(newest_records(storage, info.key, info.start_offset))
+                # While turns are committed, a reader does not take missing rows for damage.
+                if reader.count != sum(1 for _ in self._storage.batches(info.key, info.start_offset)):
+                    raise StorageError(f"the database lacks rows of the log {info.key}, which this node has to load")
         finally:
-            storage.close()
+            reader.close()
+        return found
 
 
 def _lasting(said: SlotsSeen) -> SlotsSeen:
     """What is the same at the next look if nothing has changed."""
     return SlotsSeen(said.nodes, said.owners, said.epochs)
+
+
+class _CountingReader:
+    def __init__(self, reader: PostgresReader) -> None:
+        self._reader = reader
+        self.close = reader.close
+        self.count = 0
+
+    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
+        found = self._reader.read(log, offset, max_bytes)
+        self.count += len(found)
+        return found
 
 
 class _Batches:

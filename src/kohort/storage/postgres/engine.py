@@ -277,7 +277,7 @@ class PostgresStorage:
             if moves:
                 self._served |= set(changes.taken)
                 self._served -= changes.given.keys()
-                for key in [key for key in logs.by_key if slot_of(key) not in self._served]:
+                for key in [key for key in logs.by_key if slot_of(key) in changes.given]:
                     del logs.by_key[key]
         if self._shares and (
             changes.given or any(operation.log.topic_id == METADATA_TOPIC_ID for operation in operations)
