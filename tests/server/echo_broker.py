@@ -65,6 +65,7 @@ class EchoBroker:
         assignors: Mapping[str, Any],
         stopwatch: Callable[[], int],
         parks_reads: bool,
+        slots: None = None,
     ) -> None:
         quotas = Quotas()
         catalog = SimpleNamespace(
