@@ -47,7 +47,7 @@ def row(name: str, lag: int | None, state: str = "Stable", type: str = "classic"
 
 def test_which_groups_are_examined() -> None:
     few = [row("a", None), row("b", 7), row("c", 0, "PreparingRebalance"), row("d", 9), row("s", 9, type="share")]
-    assert [one.group_id for one in chosen(few)] == ["c", "d", "b", "a"]
+    assert [one.group_id for one in chosen(few)] == ["c", "d", "s", "b", "a"]
     assert len(chosen([row(str(number), number) for number in range(MOST_GROUPS + 1)])) == MOST_GROUPS
 
 

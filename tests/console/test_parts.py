@@ -427,9 +427,9 @@ def test_a_group_weighs_what_its_answers_have() -> None:
     assert weight_of(GroupRow("g", "Stable", "classic", "consumer", 1, members=10_000, partitions=7)) == 10_000
 
 
-def test_share_groups_are_not_described() -> None:
+def test_share_groups_are_described_too() -> None:
     rows = [GroupRow("a", "Stable", "share", "share", 1), GroupRow("b", "Stable", "classic", "consumer", 1)]
-    assert [[row.group_id for row in batch] for batch in batches_of(rows)] == [["b"]]
+    assert [[row.group_id for row in batch] for batch in batches_of(rows)] == [["a", "b"]]
 
 
 def test_a_batch_that_fails_is_unknown() -> None:

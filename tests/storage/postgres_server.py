@@ -14,8 +14,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 USER = "tests"
 START_S = 60
@@ -65,6 +69,29 @@ class PostgresServer:
             self._process.send_signal(number)
             self._process.wait(START_S)
             self._process = None
+
+    def confirmed_by(self, names: str) -> None:
+        """Set the standby servers that confirm commits. There are none, so commits wait, unless `names` is empty.
+
+        Sessions read the setting before commits wait, since the checkpointer tells them all. So a commit tries it."""
+        with psycopg.connect(self.url(), autocommit=True) as admin:
+            admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+            admin.execute("SELECT pg_reload_conf()")
+            end = time.monotonic() + START_S
+            while self._commits_wait(admin) != bool(names):
+                assert time.monotonic() < end, f"synchronous_standby_names={names!r} has no effect"
+
+    def _commits_wait(self, admin: psycopg.Connection[Any]) -> bool:
+        with psycopg.connect(self.url(), autocommit=True) as trial, ThreadPoolExecutor(1) as thread:
+            commit = thread.submit(trial.execute, "SELECT pg_logical_emit_message(true, 'trial', '')")
+            pid = trial.info.backend_pid
+            waits = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'SyncRep'"
+            while not (waited := admin.execute(waits, (pid,)).fetchone()) and not commit.done():
+                time.sleep(0.01)
+            while not commit.done():
+                admin.execute("SELECT pg_cancel_backend(%s)", (pid,))
+                time.sleep(0.01)
+            return waited is not None
 
     def create(self, database: str) -> str:
         """An empty database, in place of one that is there. Returns its URL."""

@@ -204,7 +204,7 @@ def test_a_stand_by_can_be_stopped(start: Start) -> None:
 
 
 def test_nobody_is_deposed_while_commits_wait_for_a_standby_server(
-    start: Start, admin: psycopg.Connection[Any]
+    start: Start, admin: psycopg.Connection[Any], postgres_server: PostgresServer
 ) -> None:
     """Renewals do not wait for it."""
     first = start(1)
@@ -212,13 +212,11 @@ def test_nobody_is_deposed_while_commits_wait_for_a_standby_server(
     first.write(0)
     second = start(2)
     wait_for(lambda: first.others == [2])
-    admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     try:
-        admin.execute("SELECT pg_reload_conf()")
+        postgres_server.confirmed_by("nobody")
         waits = (
             "SELECT 1 FROM pg_stat_activity WHERE application_name = 'kohort node 1 writer' AND wait_event = 'SyncRep'"
         )
-        wait_for(lambda: admin.execute("SHOW synchronous_standby_names").fetchone() == ("nobody",))
         writing = threading.Thread(target=first.write, args=(1,))
         writing.start()
         wait_for(lambda: admin.execute(waits).fetchone())
@@ -227,7 +225,6 @@ def test_nobody_is_deposed_while_commits_wait_for_a_standby_server(
         assert writing.is_alive()
         assert not second.owns
     finally:
-        admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
-        admin.execute("SELECT pg_reload_conf()")
+        postgres_server.confirmed_by("")
     writing.join(20)
     assert first.bases == [0, 1]

@@ -88,16 +88,10 @@ def waiting_writer(admin: psycopg.Connection[Any], event: str) -> int:
 
 
 @pytest.fixture
-def no_standby(postgres_server: PostgresServer, admin: psycopg.Connection[Any]) -> Iterator[Callable[[str], None]]:
+def no_standby(postgres_server: PostgresServer) -> Iterator[Callable[[str], None]]:
     """Sets who must confirm commits. The value "nobody" makes them wait."""
-
-    def confirmed_by(names: str) -> None:
-        admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
-        admin.execute("SELECT pg_reload_conf()")
-        wait_for(lambda: value(admin, "SHOW synchronous_standby_names") == names)
-
-    yield confirmed_by
-    confirmed_by("")
+    yield postgres_server.confirmed_by
+    postgres_server.confirmed_by("")
 
 
 def test_a_commit_that_waits_behind_a_takeover_writes_nothing(node: Node, admin: psycopg.Connection[Any]) -> None:
