@@ -148,7 +148,8 @@ class Run:
                     self._cycle(cycle, kind)
                 self._check_exactly()
                 self._measure_logs()
-                if self.figures.kept.total() < max(self.figures.late.total() // 3, 1):  # on a slow machine many are late
+                late = self.figures.late.total()  # on a slow machine many
+                if self.figures.kept.total() < max(late // 3, 1):
                     raise AssertionError(f"too few members kept anything: {self.figures}")
             finally:
                 self._end()
