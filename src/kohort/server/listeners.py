@@ -6,18 +6,16 @@ broker whose listener is down keeps its addresses bound, so that no other progra
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
 import socket
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any
 
-from kohort.config import ANYWHERE, Address, Config, ConfigError, http_address, listeners_of
+from kohort.config import ANYWHERE, Address, Config, ConfigError, listeners_of
 from kohort.config import Listener as Settings
 from kohort.server import log
 from kohort.server.arrivals import BACKLOG, Acceptor
@@ -118,34 +116,6 @@ class BoundSockets:
         if error.errno in (errno.EACCES, errno.EPERM):
             return f"{where}: not permitted; choose a port above 1023 with {other}"
         return f"{where}: {error.strerror or error}; see {other.partition('HOST')[0].strip('= ')}"
-
-
-class HeldPorts:
-    """The ports of a server that will start again. No other program gets them meanwhile, and clients are refused."""
-
-    def __init__(self) -> None:
-        self._sockets: list[BoundSockets] = []
-        weakref.finalize(self, _close_all, self._sockets)
-
-    def hold(self, config: Config) -> None:
-        """Hold the ports of `config`, except those that another program has taken already."""
-        found = listeners_of(config)
-        if (http := http_address(config)) is not None:
-            found.append(Settings("http.listener", HTTP, (http,), None))
-        for settings in found:
-            for index in range(len(settings.addresses)):
-                held = BoundSockets(settings, index, may_be_insecure=True)
-                with contextlib.suppress(ListenFailed):
-                    held.bind()
-                    self._sockets.append(held)
-
-    def release(self) -> None:
-        _close_all(self._sockets)
-
-
-def _close_all(held: list[BoundSockets]) -> None:
-    while held:
-        held.pop().close()
 
 
 class Listener:

@@ -21,6 +21,7 @@ With pytest there is nothing to set up: the package brings the fixtures `kohort_
     server            `KohortServer`
     calls             what it does as a client: records, lag, waiting for a group
     clock             `ManualClock`
+    ports             the ports of a stopped server
     secured           certificates and users of a server with TLS and SASL
     plugin            the pytest fixtures, and the section in the report of a failed test
     rebalance_report  the text of that section

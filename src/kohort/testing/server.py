@@ -35,12 +35,12 @@ from kohort.config import (
     spelled_out,
     with_values,
 )
-from kohort.server.listeners import HeldPorts
 from kohort.server.serve import loop_factory
 from kohort.server.server import Server
 from kohort.storage.memory import MemoryStorage
 from kohort.testing import calls
 from kohort.testing.clock import ManualClock
+from kohort.testing.ports import HeldPorts
 from kohort.testing.secured import ADMIN, MECHANISM, Secured
 
 _T = TypeVar("_T")

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -15,7 +16,20 @@ from kohort.spark.monitor.progress import Facts, lags_of, line_of
 log = logging.getLogger("kohort.spark")
 
 MOST_ENDED = 100
-"""Ended queries whose last figures are kept."""
+"""Ended queries whose figures are kept."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a query has told."""
+
+    facts: Facts | None = None
+    """Of its last batch."""
+    rows: int = 0
+    """Of all batches."""
+    at_s: float | None = None
+    """When the last report came, in seconds since 1970."""
+    failures: int = 0
 
 
 class QueryMonitor(StreamingQueryListener):
@@ -33,13 +47,10 @@ class QueryMonitor(StreamingQueryListener):
     def __init__(self, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1") -> None:
         self.metrics_port = metrics_port
         self._lock = threading.Lock()
-        self._names: dict[str, str] = {}
-        """Of the queries that run now, by the id of their run."""
-        self._facts: dict[str, Facts] = {}
-        self._rows: dict[str, int] = {}
-        self._at: dict[str, float] = {}
-        """When the last report came, in seconds since 1970."""
-        self._failed: dict[str, int] = {}
+        self._running: dict[str, str] = {}
+        """The names of the queries that run now, by the id of their run."""
+        self._told: dict[str, _Told] = {}
+        """By name; the query that began last comes last."""
         self._server: Any = None
         if metrics_port is not None:
             from prometheus_client import CollectorRegistry, start_http_server
@@ -61,7 +72,11 @@ class QueryMonitor(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None:
         name = event.name or str(event.id)
         with self._lock:
-            self._names[str(event.runId)] = name
+            self._running[str(event.runId)] = name
+            self._told[name] = self._told.pop(name, _Told())
+            running = set(self._running.values())
+            for ended in [one for one in self._told if one not in running][:-MOST_ENDED]:
+                del self._told[ended]
         log.info("query %s: started", name)
 
     def onQueryProgress(self, event: Any) -> None:
@@ -74,25 +89,21 @@ class QueryMonitor(StreamingQueryListener):
             lags_of((source.endOffset, source.latestOffset) for source in progress.sources),
         )
         with self._lock:
-            self._facts[facts.query] = facts
-            self._rows[facts.query] = self._rows.get(facts.query, 0) + facts.rows
-            self._at[facts.query] = time.time()
+            told = self._told.setdefault(facts.query, _Told())  # it may have begun before the monitor was added
+            told.facts, told.at_s = facts, time.time()
+            told.rows += facts.rows
         log.info("%s", line_of(facts))
 
     def onQueryIdle(self, event: Any) -> None:
         with self._lock:
-            if name := self._names.get(str(event.runId)):
-                self._at[name] = time.time()
+            if name := self._running.get(str(event.runId)):
+                self._told[name].at_s = time.time()
 
     def onQueryTerminated(self, event: Any) -> None:
         with self._lock:
-            name = self._names.pop(str(event.runId), str(event.id))
-            if event.exception:
-                self._failed[name] = self._failed.get(name, 0) + 1
-            running = set(self._names.values())
-            for ended in [one for one in self._facts if one not in running][:-MOST_ENDED]:
-                for kept in (self._facts, self._rows, self._at, self._failed):
-                    kept.pop(ended, None)
+            name = self._running.pop(str(event.runId), str(event.id))
+            if event.exception and name in self._told:
+                self._told[name].failures += 1
         if event.exception:
             log.error("query %s: failed: %s", name, str(event.exception).splitlines()[0])
         else:
@@ -105,14 +116,10 @@ class QueryMonitor(StreamingQueryListener):
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         with self._lock:
-            running = sorted(self._names.values())
-            facts, rows = dict(self._facts), dict(self._rows)
-            at, failed = dict(self._at), dict(self._failed)
+            running = set(self._running.values())
+            queries = {name: replace(told) for name, told in sorted(self._told.items())}
         by_query = ["query"]
         active = GaugeMetricFamily("kohort_spark_query_active", "1 while the query runs", labels=by_query)
-        for name in sorted({*running, *facts}):
-            active.add_metric([name], float(name in running))
-        yield active
         batch = GaugeMetricFamily("kohort_spark_query_batch", "The number of the last batch", labels=by_query)
         read = CounterMetricFamily("kohort_spark_query_rows", "Rows that the query has read", labels=by_query)
         told = GaugeMetricFamily(
@@ -127,14 +134,17 @@ class QueryMonitor(StreamingQueryListener):
             "Records between the last batch and the end of the log",
             labels=["query", "topic", "partition"],
         )
-        for name, one in sorted(facts.items()):
-            batch.add_metric([name], one.batch)
-            read.add_metric([name], rows[name])
-            told.add_metric([name], at[name])
-            for phase, duration_ms in one.durations_ms.items():
+        for name, query in queries.items():
+            active.add_metric([name], float(name in running))
+            read.add_metric([name], query.rows)
+            failures.add_metric([name], query.failures)
+            if query.at_s is not None:
+                told.add_metric([name], query.at_s)
+            if query.facts is None:
+                continue
+            batch.add_metric([name], query.facts.batch)
+            for phase, duration_ms in query.facts.durations_ms.items():
                 took.add_metric([name, phase], duration_ms / 1000)
-            for (topic, partition), records in sorted(one.lags.items()):
+            for (topic, partition), records in sorted(query.facts.lags.items()):
                 lag.add_metric([name, topic, str(partition)], records)
-        for name, count in sorted(failed.items()):
-            failures.add_metric([name], count)
-        yield from (batch, read, told, failures, took, lag)
+        yield from (active, batch, read, told, failures, took, lag)

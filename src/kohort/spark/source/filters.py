@@ -72,10 +72,10 @@ class Narrowing:
         return False
 
     def _bound(self, kind: str, value: int) -> None:
-        first = {"GreaterThan": value + 1, "LessThan": 0, "LessThanOrEqual": 0}.get(kind, value)
-        end = {"LessThan": value, "GreaterThan": None, "GreaterThanOrEqual": None}.get(kind, value + 1)
-        self._first = max(self._first, first)
-        if end is not None:
+        if not kind.startswith("Less"):
+            self._first = max(self._first, value + (kind == "GreaterThan"))
+        if not kind.startswith("Greater"):
+            end = value + (kind != "LessThan")
             self._end = end if self._end is None else min(self._end, end)
 
     def of(
