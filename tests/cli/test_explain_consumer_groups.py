@@ -66,7 +66,7 @@ def test_the_story_of_a_rebalance(kohort: Kohort, join: Join, unique: str) -> No
     first.heartbeat()
     second.heartbeat()
     lines = kohort("groups", "explain", unique).out.splitlines()
-    assert re.fullmatch(rf"{unique}: Stable, for \d+ m?s, 2 members, group epoch 2", lines[0])
+    assert re.fullmatch(rf"{unique}: Stable, for [\d.]+ m?s, 2 members, group epoch 2", lines[0])
     story = lines[lines.index("") + 1 :]
     story = story[story.index("") + 1 :]
     assert story[0].startswith("#2  ")

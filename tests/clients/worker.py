@@ -151,7 +151,11 @@ def run_kafka_python(options: dict[str, Any]) -> None:
     subscribe(consumer, options, ConsumerRebalanceListener)
 
     def poll() -> list[Any]:
-        # kafka-python 3.0 forgets the assignment that arrives after a poll in which it joined was over: no short polls.
+        # A poll of kafka-python 3.0.12 that ends while it joins for a topic forgets that join, and its assignment is
+        # never taken. Polls are long, so that this is rare, and the next one is told to join.
+        coordinator = consumer._coordinator
+        if coordinator.rejoining and not coordinator.need_rejoin():
+            coordinator.request_rejoin()
         try:
             return records_in(consumer.poll(timeout_ms=1_000, max_records=500))
         except KafkaConnectionError as error:  # it tells applications when no broker is there; it can be polled again

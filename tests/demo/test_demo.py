@@ -23,7 +23,7 @@ from rich.console import Console
 from kohort.demo.flights import FLIGHTS, read_flights
 from kohort.demo.screen import Screen
 
-pytestmark = pytest.mark.timeout(300)  # two JVMs and five processes of Python start
+pytestmark = pytest.mark.timeout(600)  # two JVMs and five processes of Python start
 
 COMMAND = [sys.executable, "-c", "from kohort.cli.main import main; main()", "demo", "--records", "20000"]
 
@@ -59,7 +59,7 @@ class Demo:
             self.text += line
 
     def wait_for(self, text: str) -> None:
-        wait_until(lambda: text in self.text or self._process.poll() is not None, 150, text)
+        wait_until(lambda: text in self.text or self._process.poll() is not None, 300, text)
         assert text in self.text, self.text
 
     def interrupt(self) -> None:
@@ -70,7 +70,7 @@ class Demo:
         self._process.kill()
 
     def ended(self) -> int:
-        code = self._process.wait(200)
+        code = self._process.wait(400)
         self._reader.join(10)
         return code
 

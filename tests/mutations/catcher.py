@@ -37,6 +37,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import _pytest._code.code
 import hypothesis
 import planted_code
 import pytest
@@ -177,6 +178,12 @@ def failure_in(said: str) -> str:
     return failed[0].removeprefix("E").strip()
 
 
+def _line(entry: Any) -> int:
+    """A signal, as of a timeout, can come at an instruction that has no line; pytest cannot print that."""
+    line = entry._rawentry.tb_lineno
+    return int(entry.frame.code.firstlineno if line is None else line - 1)
+
+
 def _import_all() -> None:
     """What scenarios and the simulator need; pytest has imported what the tests need."""
     for name in ("shard_world", "test_scenarios", "kohort.simulator.simulate", "kohort.simulator.plan"):
@@ -187,6 +194,7 @@ QUIETLY = ("-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}")
 
 
 def main() -> None:
+    _pytest._code.code.TracebackEntry.lineno = property(_line)  # type: ignore[assignment]
     answers = os.dup(1)
     os.dup2(2, 1)  # what pytest prints goes where errors go
     code = pytest.main(["-q", "-s", *QUIETLY, *(str(ROOT / name) for name in sys.argv[1:])], plugins=[Forks(answers)])

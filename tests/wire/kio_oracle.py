@@ -60,10 +60,10 @@ def top_level_schemas() -> list[Schema]:
 
 
 def pairs() -> Iterator[tuple[type, int]]:
-    """Every (message class, version) of the tables."""
+    """Every (message class, version) of the wire. Another module may have declared messages of its own by now."""
     for known in top_level_schemas():
-        for version in known.versions:
-            yield known.cls, version
+        if known.cls.__module__.startswith("kohort.wire."):
+            yield from ((known.cls, version) for version in known.versions)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import Closed, KafkaError, LockLost
 from kohort.client.queue.blocking import BlockingJob, BlockingWorkQueue
 from kohort.client.queue.options import QueueOptions
-from kohort.client.queue.remaining import unfinished, waiting_keys
+from kohort.client.queue.remaining import is_empty, waiting_keys
 from kohort.wire.batches import NewRecord
 
 DELAYED, DEAD = "DQ", "XQ"
@@ -124,7 +124,7 @@ class KohortBroker(Broker):
         topic = self._topic(queue_name)
         deadline = None if timeout is None else time.monotonic() + timeout / 1000
         with self._cluster() as cluster:
-            while unfinished(cluster, topic, topic) or waiting_keys(cluster, f"{topic}.{DELAYED}"):
+            while not is_empty(cluster, topic, topic, f"{topic}.{DELAYED}"):
                 if deadline is not None and time.monotonic() >= deadline:
                     raise QueueJoinTimeout(queue_name)
                 time.sleep(POLL_S)

@@ -13,6 +13,17 @@ from kohort.wire.schemas.describe_share_group_offsets import (
 )
 
 
+def is_empty(cluster: Cluster, group_id: str, topic: str, delay_topic: str) -> bool:
+    """Whether no job is left in either topic. Raises KafkaError.
+
+    A job that moves from one topic to the other while they are looked at adds a record, so the answer is False.
+    """
+    before = _ends(cluster, topic, delay_topic)
+    if unfinished(cluster, group_id, topic) or waiting_keys(cluster, delay_topic):
+        return False
+    return _ends(cluster, topic, delay_topic) == before
+
+
 def unfinished(cluster: Cluster, group_id: str, topic: str) -> int:
     """How many records of a topic the group has not finished; all records of a partition that it has not begun. Raises
     KafkaError."""
@@ -53,3 +64,9 @@ def waiting_keys(cluster: Cluster, delay_topic: str) -> list[bytes]:
                     waiting.pop(record.key, None)
             position = next_position(part, position)
     return list(waiting)
+
+
+def _ends(cluster: Cluster, *topics: str) -> dict[tuple[str, int], int]:
+    """Where the partitions of those topics that exist end."""
+    found = cluster.topics(topics).values()
+    return cluster.offsets([(topic.name, partition.index) for topic in found for partition in topic.partitions])
