@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_driver import consumer_beat, consumer_join, heartbeat_request, stable
+from group_driver import commit_request, committed, consumer_beat, consumer_join, heartbeat_request, stable
 from wire_driver import START_MS, Connection, Wire, batch, fetch_request, produce_request, values_of, with_topic
 
 from kohort.broker.ready import COSTLY, OVER, REPEATS, REQUESTS_BETWEEN, WITHIN
@@ -207,6 +207,29 @@ def test_of_a_closed_connection_changes_are_made_and_nothing_else() -> None:
     assert wire.broker._last_request_id == handled + 2, "the produce and the leave"
     assert other.values("t") == [b"x"]
     assert set(wire.shard().consumers.groups["g"].members) == {"stays"}
+
+
+def test_of_a_closed_connection_only_the_first_commit_is_made() -> None:
+    """The client repeats the others over its next connection, and goes on from there."""
+    wire = Wire()
+    gone, back, other = (wire.connect() for _ in range(3))
+    other.create_topic("t")
+    commits = [gone.frame(commit_request(offset), 7) for offset in (1, 2, 3)]
+    assert short_turn(wire, *commits, Closed(gone.id), requests=0) == []
+    assert short_turn(wire, back.frame(commit_request(4), 7), requests=1) == []
+    assert short_turn(wire, requests=10) == [back]
+    assert committed(other) == 4
+
+
+def test_a_produce_with_an_answer_is_not_repeated_for_a_client_that_has_gone() -> None:
+    wire = Wire()
+    gone, other = wire.connect(), wire.connect()
+    other.create_topic("t")
+    wanted = (("a", 1), ("b", 1), ("c", 0))
+    frames = [gone.frame(produce_request("t", batch(value), acks=acks), 9) for value, acks in wanted]
+    assert short_turn(wire, *frames, Closed(gone.id), requests=0) == []
+    assert short_turn(wire, requests=10) == []
+    assert other.values("t") == [b"a", b"c"]
 
 
 def test_a_closed_connection_takes_its_turn() -> None:

@@ -241,7 +241,8 @@ class Zombies(Probe):
         assert first.error_code == 0, first
         old = Identity(self.group, first.member_id, first.generation_id, "instance")
         assert sync(connection, old, b"all").error_code == 0
-        assert commit(connection, old, self._topic, 0, 1) == 0, "not yet fenced"
+        code = commit(connection, old, self._topic, 0, 1)
+        assert code == 0, f"the commit of a member that is not yet fenced is refused with error {code}"
         second = join(connection, self.group, "instance", LONG_MS)
         assert second.error_code == 0, second
         left = join(connection, "fenced-left", None, LONG_MS)

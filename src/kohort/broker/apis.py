@@ -346,10 +346,14 @@ FETCHES = (1, 78)
 CHANGES = frozenset(
     (0, 8, 13, 19, 20, 21, 22, 24, 25, 26, 27, 28, 30, 31, 33, 37, 42, 43, 44, 47, 49, 51, 68, 76, 83, 85, 86, 91, 92)
 )
-"""The keys of the APIs that change what outlasts the client. A request that has arrived as a whole is handled, and a
-change in steps goes on, when the client has closed its connection, as in Kafka. Reads are dropped, and so is what only
-keeps or makes a member: joins, syncs, and heartbeats of consumer and share groups (68, 76) that do not leave. A share
-session ends with its connection, and with it what it fetches and acknowledges (78, 79)."""
+"""The keys of the APIs that change what outlasts the client. When the client has closed its connection, a change in
+steps goes on, and the first request that waits is handled, as in Kafka. Reads are dropped, and so is what only keeps or
+makes a member: joins, syncs, and heartbeats of consumer and share groups (68, 76) that do not leave. A share session
+ends with its connection, and with it what it fetches and acknowledges (78, 79)."""
+LAST_WORDS = frozenset((0, 13, 68, 76))
+"""Of these requests all that have arrived are handled, if they produce with acks=0 or leave a group: clients send them
+and close. Clients wait for the answers of the others, and repeat them over their next connection. To handle them then,
+too, would append records twice, and would put an older offset in the place of one that was committed meanwhile."""
 OF_CLIENTS = frozenset((*range(15), 17, 18, *range(22, 29), 36, 60, 68, 71, 72, 76, 78, 79))
 """What members, consumers and producers send by themselves, the broker's own kind of request among them. The others are
 sent by people and tools."""
@@ -382,3 +386,7 @@ def advertised(consumer_groups: bool, share_groups: bool, transactions: bool = T
 def outlasts(frame: bytes) -> bool:
     """True if this request may have to be handled when its client has gone."""
     return int.from_bytes(frame[:2], "big") in CHANGES
+
+
+def may_be_last_words(frame: bytes) -> bool:
+    return int.from_bytes(frame[:2], "big") in LAST_WORDS

@@ -34,8 +34,11 @@ from kohort.broker.apis import (
     FETCHES,
     HEARTBEATS,
     OFFSET_COMMIT,
+    PRODUCE,
     SECRETS,
+    Api,
     advertised,
+    may_be_last_words,
     outlasts,
 )
 from kohort.broker.connection import Connection, ParkedRequest, Waiting, late_request, nothing
@@ -276,7 +279,7 @@ class Broker:
         self.repeats.forget(connection_id)
         self.works.close(connection)
         connection.is_unread = False
-        connection.keep(outlasts)
+        connection.closes(outlasts, may_be_last_words)
         if connection.parked is not None:
             parked = self._parked.pop(connection.parked)
             connection.parked = None
@@ -326,8 +329,8 @@ class Broker:
             self._emit(Send(connection.id, found), len(found))
             return
         api, header, request = found.api, found.header, found.request
-        if connection.closing and api in BEATS and request.member_epoch >= 0:
-            return  # only a leave counts of a client that has gone
+        if connection.closing and not _outlasts(connection, api, request):
+            return
         self._state.count_of(frame).handled += 1
         self._last_request_id += 1
         context = connection.context(events.RequestId(self._last_request_id), header, len(frame), self._state.now)
@@ -498,3 +501,11 @@ class Broker:
         result = resume(self._state, wait, at_once=at_once)
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)
+
+
+def _outlasts(connection: Connection, api: Api, request: Any) -> bool:
+    """Whether a request that `Connection.closes` has kept is handled."""
+    is_first, connection.has_first = connection.has_first, False
+    if api in BEATS:
+        return bool(request.member_epoch < 0)
+    return is_first or api is not PRODUCE or request.acks == 0

@@ -44,6 +44,7 @@ class Connection:
         "client",
         "closing",
         "grace",
+        "has_first",
         "has_member",
         "has_passed",
         "host",
@@ -91,6 +92,8 @@ class Connection:
         """The request whose answer is being made in steps."""
         self.closing = False
         """A Disconnect was released; requests that still arrive are dropped."""
+        self.has_first = False
+        """The client has gone, and the next request of the backlog was the first in it."""
         self.is_costly = False
         """Its last request took much of a turn (ready.py)."""
         self.is_held = False
@@ -161,6 +164,12 @@ class Connection:
             self.backlog = deque(frame for frame, _ in kept)
             self.arrivals = deque(at for _, at in kept)
             self.waiting_bytes = sum(map(len, self.backlog))
+
+    def closes(self, outlasts: Callable[[bytes], bool], are_last_words: Callable[[bytes], bool]) -> None:
+        """The client has gone. Keep the first request of the backlog if it `outlasts` the client, and last words."""
+        self.has_first = bool(self.backlog) and outlasts(self.backlog[0])
+        first = self.backlog[0] if self.has_first else None
+        self.keep(lambda frame: frame is first or are_last_words(frame))
 
     def wait_from(self, now: Millis) -> None:
         """What has waited so far waited on purpose: behind a parked request, for the end of a mute, or for the client
