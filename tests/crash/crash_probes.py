@@ -241,7 +241,10 @@ class Zombies(Probe):
         assert first.error_code == 0, first
         old = Identity(self.group, first.member_id, first.generation_id, "instance")
         assert sync(connection, old, b"all").error_code == 0
-        code = commit(connection, old, self._topic, 0, 1)
+        end = time.monotonic() + 10
+        while (code := commit(connection, old, self._topic, 0, 1)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            assert time.monotonic() < end, "a gateway learns of a new topic within a second or so"
+            time.sleep(0.05)
         assert code == 0, f"the commit of a member that is not yet fenced is refused with error {code}"
         second = join(connection, self.group, "instance", LONG_MS)
         assert second.error_code == 0, second
