@@ -29,6 +29,8 @@ from kohort import compiled
 COMPUTING = {"broker", "coordinator", "fuzz", "simulator", "storage", "structure", "wire"}
 # Folders whose tests share what takes long to start: a session of Spark, the process in which bugs are planted.
 SHARING = ["spark", "mutations"]
+# The tests of these share what takes long to make.
+TOGETHER = {"structure/test_site.py"}
 # Tests of these start all they need, or need nothing.
 ALONE = {
     f"spark/{place}.py"
@@ -116,7 +118,7 @@ def group_of(nodeid: str) -> str:
         return path
     if folder in SHARING:
         return folder
-    return nodeid if folder in COMPUTING else path
+    return nodeid if folder in COMPUTING and path not in TOGETHER else path
 
 
 def rank_of(item: pytest.Item) -> int:
