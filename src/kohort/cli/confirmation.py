@@ -1,14 +1,20 @@
-"""The question before something is deleted."""
+"""The question before something is deleted, and the options of commands that ask it."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
 from kohort.cli.connect import fail
 
 WRONG_USAGE = 2
+DRY_RUN = "this is a dry run; --execute does it"
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")]
+YesToExecute = Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")]
 
 
 def confirm(question: str, *, yes: bool, declined: str, err: bool = False) -> None:

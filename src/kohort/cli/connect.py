@@ -184,6 +184,9 @@ def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, lambda cluster: [group.group_id for group in cluster.list_groups()])
 
 
+Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)]
+
+
 def complete_transactions(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, lambda cluster: [one.transactional_id for one in cluster.list_transactions()])
 

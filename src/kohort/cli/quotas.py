@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import Yes, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, connected, fail
 from kohort.cli.option_objects import App, near_word
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
@@ -100,7 +100,7 @@ def delete_quotas(
     default_client_id: OfDefaultClient = False,
     ip: OfIp = None,
     default_ip: OfDefaultIp = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Delete the quotas of exactly this entity. Asks first; without a terminal it needs --yes."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import Yes, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, connected, fail
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import Format, Output, name, print_document, print_table
@@ -70,7 +70,7 @@ def add(
 def delete(
     user: UserName,
     mechanism: Mechanism = "SCRAM-SHA-512",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     data_dir: DataDir = None,
     config: ConfigFile = None,
     where: ClusterOptions = DEFAULT_CLUSTER,

@@ -21,7 +21,7 @@ from kohort.cli.acls.texts import (
     resource_of,
     user_of,
 )
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import Yes, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, UNREACHABLE, ClusterOptions, connected, fail
 from kohort.cli.option_objects import App
 from kohort.cli.output import Column, Format, Output, name, plural, print_document, print_table
@@ -145,7 +145,7 @@ def remove(
     matching: MatchingToo = False,
     host: OnHost = None,
     every: Annotated[bool, typer.Option("--all", help="Remove all ACLs.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Remove the ACLs that the options select. Asks first; without a terminal it needs --yes."""

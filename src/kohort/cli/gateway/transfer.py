@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
 from kohort.cli.connect import ClusterOptions, complain, connected, fail
 from kohort.cli.groups.lookup import absent, selected
-from kohort.cli.groups.reset import Execute, Yes
 from kohort.cli.interrupt import interrupts
 from kohort.cli.output import plural
 from kohort.gateway.offsets import GroupCopy, carry_out, planned
@@ -41,7 +40,7 @@ def import_offsets(
     gateway_config: GatewayConfig = None,
     rewind: Rewind = False,
     execute: Execute = False,
-    yes: Yes = False,
+    yes: YesToExecute = False,
 ) -> None:
     """Copy groups' offsets from the upstream cluster here.
 
@@ -60,7 +59,7 @@ def export_offsets(
     gateway_config: GatewayConfig = None,
     rewind: Rewind = False,
     execute: Execute = False,
-    yes: Yes = False,
+    yes: YesToExecute = False,
 ) -> None:
     """Copy groups' offsets back to the upstream cluster.
 
@@ -101,7 +100,7 @@ def _transfer(
         if not due:
             typer.echo(f"there is nothing to copy; {UNCHANGED}")
         elif not execute:
-            typer.echo(f"{UNCHANGED}: this is a dry run; --execute does it")
+            typer.echo(f"{UNCHANGED}: {DRY_RUN}")
         else:
             count = sum(len(copy.changes) for copy in due)
             what = f"Set {plural(count, 'offset')} of {plural(len(due), 'group')} at {target_name}?"

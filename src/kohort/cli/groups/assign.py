@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complain, complete_groups, connected, fail
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, Group, complain, connected, fail
 from kohort.cli.groups.group_specs import spec_of
 from kohort.cli.groups.wording import Names, as_document, partitions
 from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_document, print_table
@@ -34,7 +34,7 @@ def complete_assignors(incomplete: str) -> list[str]:
 
 
 def assign(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     assignor: Annotated[
         str,
         typer.Option(metavar="NAME", help="Built in, or of an installed package.", autocompletion=complete_assignors),

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import Yes, confirm
 from kohort.cli.connect import (
     DEFAULT_CLUSTER,
     FAILED,
     ClusterOptions,
+    Group,
     complain,
     complete_groups,
     complete_topics,
@@ -29,8 +30,6 @@ from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 from kohort.client.metadata import TopicPartition
 from kohort.wire.errors import ErrorCode
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def delete(
@@ -68,7 +67,7 @@ def delete(
 
 
 def delete_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     topic: Annotated[
         list[str],
         typer.Option(

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, connected, fail
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, Group, connected, fail
 from kohort.cli.groups.last_owners import last_owners, lines_of
 from kohort.cli.groups.standings import Owned, offenders, owned_since
 from kohort.cli.groups.subjects import Subject, subject_of
@@ -37,7 +37,7 @@ WORTH_NAMING_MS = 1_000
 
 
 def explain(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     last: Annotated[
         int, typer.Option("--last", "-n", min=0, max=10_000, help="Number of stories, the newest ones.")
     ] = 20,

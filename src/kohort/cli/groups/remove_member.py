@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.confirmation import confirm
-from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, complain, complete_groups, connected, fail
+from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
+from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, Group, complain, connected, fail
 from kohort.cli.groups.lookup import does_not_exist
 from kohort.cli.groups.wording import Line, Names, as_document, partitions, plain, show
 from kohort.cli.option_objects import near_word
@@ -28,7 +28,7 @@ COLUMNS = (name("CONSUMER-ID"), name("GROUP-INSTANCE-ID"), name("HOST"), name("C
 
 
 def remove_member(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="MEMBER", help="A member id, or a client id that only one member has; several."),
@@ -38,10 +38,8 @@ def remove_member(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All members.")] = False,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="For the coordinator's log and journal.")] = "",
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")] = False,
+    execute: Execute = False,
+    yes: YesToExecute = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
@@ -71,7 +69,7 @@ def remove_member(
         rows = [document_of(member, member in done, refused.get(identity(member))) for member in chosen]
         print_document({"group": group, "executed": execute, "members": rows}, output)
     elif not execute:
-        show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
+        show([Line(f"{UNCHANGED}: {DRY_RUN}")])
     elif done:
         show([Line(removed_words(group, done))])
     for text in refused_lines(group, chosen, refused):

@@ -17,10 +17,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
 from kohort.cli.connect import (
     DEFAULT_CLUSTER,
     ClusterOptions,
+    Group,
     complain,
     complete_groups,
     complete_topics,
@@ -73,8 +74,6 @@ OnlyTopics = Annotated[
         autocompletion=complete_topics,
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")]
 Backup = Annotated[
     Path | None,
     typer.Option(metavar="FILE", dir_okay=False, help="With --execute: first write the old offsets to a new file."),
@@ -127,13 +126,13 @@ class Destination:
 
 
 def reset_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     to: Destination,
     topic: OnlyTopics = None,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with a committed offset.")] = False,
     preview: Annotated[bool, typer.Option("--preview", help="Show the first record at each new offset.")] = False,
     execute: Execute = False,
-    yes: Yes = False,
+    yes: YesToExecute = False,
     backup: Backup = None,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
@@ -182,7 +181,7 @@ def reset_offsets(
         undo = f"kohort groups import {file} --execute" if file else None  # it keeps the metadata of the old offsets
         show([Line(set_words(group, moves)), *undo_lines(group, moves, undo, restore)])
     else:
-        show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
+        show([Line(f"{UNCHANGED}: {DRY_RUN}")])
 
 
 class ResetPlan(NamedTuple):

@@ -13,12 +13,12 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from kohort.cli.confirmation import confirm
-from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complain, complete_groups, connected, fail
+from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, Group, complain, connected, fail
 from kohort.cli.groups.lookup import Offsets, does_not_exist, offsets_to_change
 from kohort.cli.groups.offset_files import check_new
 from kohort.cli.groups.offset_plan import Move, clamped, documents, print_moves, set_words
-from kohort.cli.groups.reset import UNCHANGED, Backup, Execute, OnlyTopics, Yes, commit
+from kohort.cli.groups.reset import UNCHANGED, Backup, OnlyTopics, commit
 from kohort.cli.groups.timeline import change_lines
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Document, Line, Names, instant, people_of, show
@@ -36,7 +36,7 @@ NONE = -1
 
 
 def restore(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     before: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +48,7 @@ def restore(
     ] = None,
     topic: OnlyTopics = None,
     execute: Execute = False,
-    yes: Yes = False,
+    yes: YesToExecute = False,
     backup: Backup = None,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
@@ -95,7 +95,7 @@ def restore(
     if moves and execute:
         show([Line(set_words(group, moves)), Line(f"to undo: {undo}", whole=True)])
     elif moves:
-        show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
+        show([Line(f"{UNCHANGED}: {DRY_RUN}")])
 
 
 class RestorePlan(NamedTuple):

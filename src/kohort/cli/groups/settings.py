@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_groups, connected, fail
+from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, Group, connected, fail
 from kohort.cli.groups.wording import duration, instant
 from kohort.cli.option_objects import milliseconds
 from kohort.cli.output import Format, Output, name, print_document, print_table
@@ -31,8 +31,6 @@ HOLD = (UNTIL, MEMBERS, DEAD_MEMBERS)
 
 NO_SUCH_SETTINGS = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION))
 """Errors with which a broker answers for a resource type that it does not know."""
-
-Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)]
 
 
 # -- commands

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, complain, complete_groups, connected, fail
 from kohort.cli.groups.lookup import Offsets, does_not_exist, matching, of_consumers, offsets_to_change
 from kohort.cli.groups.offset_files import check_new, csv_of, document_of, read_offsets
 from kohort.cli.groups.offset_plan import Move, clamped, documents, print_moves, set_words, undo_lines
-from kohort.cli.groups.reset import UNCHANGED, Backup, Execute, Yes, commit
+from kohort.cli.groups.reset import UNCHANGED, Backup, commit
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import choice
 from kohort.cli.output import Format, Output, plural, print_document
@@ -71,7 +71,7 @@ def export(
 def import_offsets(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="From kohort groups export; - for stdin.")],
     execute: Execute = False,
-    yes: Yes = False,
+    yes: YesToExecute = False,
     backup: Backup = None,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
@@ -106,7 +106,7 @@ def import_offsets(
     if output != Format.TABLE:
         print_document([_document(group_id, moves, execute) for group_id, moves in planned.items()], output)
     elif not execute:
-        show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
+        show([Line(f"{UNCHANGED}: {DRY_RUN}")])
     else:
         show(Line(set_words(group_id, moves)) for group_id, moves in planned.items())
         undo = None if backup is None else f"kohort groups import {shlex.quote(str(backup))} --execute"

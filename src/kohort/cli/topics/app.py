@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import Yes, confirm
 from kohort.cli.connect import (
     DEFAULT_CLUSTER,
     EXIT_CODES,
@@ -126,7 +126,7 @@ def describe(
 @app.command("delete")
 def delete(
     names: ExistingTopics,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Delete topics and their records. Asks first; without a terminal it needs --yes."""

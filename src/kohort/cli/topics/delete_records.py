@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import Yes, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complete_topics, connected, fail
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
@@ -35,7 +35,7 @@ def delete_records(
         str | None,
         typer.Option(metavar="TIME", help="The time of the first record to keep (ISO 8601; local without a zone)."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:

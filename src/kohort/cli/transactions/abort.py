@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import Yes, confirm
 from kohort.cli.connect import (
     DEFAULT_CLUSTER,
     ClusterOptions,
@@ -52,7 +52,7 @@ def abort(
     start_offset: Annotated[
         int | None, typer.Option(min=0, help="Where the hanging transaction begins, if several are open.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
     """Abort a transaction by its id or its partition.

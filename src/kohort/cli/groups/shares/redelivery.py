@@ -12,13 +12,13 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from kohort.cli.confirmation import confirm
+from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
 from kohort.cli.connect import (
     DEFAULT_CLUSTER,
     FAILED,
     ClusterOptions,
+    Group,
     complain,
-    complete_groups,
     complete_topics,
     connected,
     fail,
@@ -60,7 +60,7 @@ class Again(NamedTuple):
 
 
 def redeliver(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     topic: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,10 +79,8 @@ def redeliver(
         str | None,
         typer.Option(metavar="REASON", help="With --archived: only those archived for this.", **choice(REASONS)),
     ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")] = False,
+    execute: Execute = False,
+    yes: YesToExecute = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
@@ -124,7 +122,7 @@ def redeliver(
     if output != Format.TABLE:
         print_document(document(group, wanted, done, refused, executed=execute), output)
     elif not execute:
-        show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
+        show([Line(f"{UNCHANGED}: {DRY_RUN}")])
     elif done:
         show([Line(done_words(group, done))])
     for code in dict.fromkeys(refused.values()):

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.confirmation import confirm
-from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, complain, complete_groups, connected, fail
+from kohort.cli.confirmation import DRY_RUN, YesToExecute, confirm
+from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, Group, complain, connected, fail
 from kohort.cli.groups.settings import end_hold
 from kohort.cli.groups.shares.describing import HOLDER_COLUMNS, deliveries_words, member_words, share_offsets_of
 from kohort.cli.groups.shares.targets import chosen, described
@@ -32,7 +32,7 @@ COUNTS = "they count as delivered, so those that have reached the group's limit 
 
 
 def release(
-    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    group: Group,
     members: Annotated[
         list[str] | None,
         typer.Argument(metavar="MEMBER", help="Of a share group: a member id, or a client id that one member has."),
@@ -45,7 +45,7 @@ def release(
     execute: Annotated[
         bool, typer.Option("--execute", help="Of a share group: do it; without it, only show what would be done.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")] = False,
+    yes: YesToExecute = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
@@ -80,7 +80,7 @@ def release(
     if output != Format.TABLE:
         print_document(document(group, held, wanted, refused, executed=execute), output)
     elif not execute:
-        show([Line(f"{UNCHANGED}: this is a dry run; --execute does it")])
+        show([Line(f"{UNCHANGED}: {DRY_RUN}")])
     elif not refused:
         show([Line(released_words(found, rows, wanted))])
     for (member_id, place), code in refused.items():
