@@ -113,6 +113,9 @@ class ShareGroups:
 
         def ask(asked: Sequence[str], connection: Connection) -> dict[str, ShareOffsets]:
             answer = connection.request(share_offsets_request(asked, ranges), DescribeShareGroupOffsetsResponse)
+            for row in answer.groups:
+                if row.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                    check(row.error_code, f"offsets of share group {row.group_id}", row.error_message)
             return {row.group_id: offsets_of_shares(row, connection.address) for row in answer.groups}
 
         return self._router.at_coordinators(group_ids, ask)

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from kohort.client.cluster import Cluster
-from kohort.client.errors import check
 from kohort.client.records.fetched_records import next_position, records
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsResponse,
-    OffsetsAskedGroup,
-)
 
 
 def is_empty(cluster: Cluster, group_id: str, topic: str, delay_topic: str) -> bool:
@@ -33,17 +27,8 @@ def unfinished(cluster: Cluster, group_id: str, topic: str) -> int:
     places = [(topic, partition.index) for partition in found.partitions]
     begins, ends = cluster.offsets(places, "earliest"), cluster.offsets(places)
     left = {place: ends[place] - begins[place] for place in places}
-    request = DescribeShareGroupOffsetsRequest(groups=(OffsetsAskedGroup(group_id=group_id, topics=None),))
-    for node in cluster.nodes():  # those that do not coordinate the group say so
-        answer = cluster.connection(node).request(request, DescribeShareGroupOffsetsResponse)
-        for group in answer.groups:
-            if group.error_code == ErrorCode.NOT_COORDINATOR:
-                continue
-            check(group.error_code, f"offsets of share group {group_id}", group.error_message)
-            for row in group.topics:
-                for partition in row.partitions:
-                    if row.topic_name == topic and partition.lag >= 0:
-                        left[topic, partition.partition_index] = partition.lag
+    offsets = cluster.share_groups.offsets([group_id])[group_id].partitions
+    left |= {place: one.lag for place, one in offsets.items() if place[0] == topic and one.lag is not None}
     return sum(left.values())
 
 
