@@ -19,6 +19,13 @@ from kohort.client.wire.routing import Router, Timing, parse_addresses
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.describe_share_group_offsets import (
+    DescribedOffset,
+    DescribedOffsetsGroup,
+    DescribedOffsetsTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kohort.wire.schemas.list_offsets import ListOffsetsRequest
@@ -245,6 +252,20 @@ def test_a_group_without_room_in_the_answer_is_asked_for_alone() -> None:
         assert {group_id: lag.total for group_id, lag in lags.items()} == {"a": 4, "b": 4, "c": 4}
         asked = [[one.group_id for one in request.groups] for request in broker.seen(OffsetFetchRequest)]
         assert asked == [["a", "b", "c"], ["b"]]
+
+
+def test_offsets_of_a_share_group_are_read_again_when_its_coordinator_has_moved() -> None:
+    def row(error: int = 0) -> DescribeShareGroupOffsetsResponse:
+        offset = DescribedOffset(partition_index=0, start_offset=2, leader_epoch=0, lag=7)
+        topics = (DescribedOffsetsTopic(topic_name="t", topic_id=bytes(16), partitions=(offset,)),)
+        group = DescribedOffsetsGroup(group_id="g", topics=() if error else topics, error_code=error)
+        return DescribeShareGroupOffsetsResponse(groups=(group,))
+
+    script = {DescribeShareGroupOffsetsRequest: in_turn(row(ErrorCode.NOT_COORDINATOR), row())}
+    with serving(script, topic("t")) as (_, cluster):
+        assert cluster.share_groups.offsets(["g"])["g"].lag == 7
+    with serving({DescribeShareGroupOffsetsRequest: row(ErrorCode.GROUP_ID_NOT_FOUND)}) as (_, cluster):
+        assert cluster.share_groups.offsets(["g"])["g"].partitions == {}
 
 
 def test_an_answer_that_lacks_a_group_is_a_defect_of_the_server() -> None:
