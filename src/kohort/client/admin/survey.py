@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -172,8 +172,11 @@ class Surveyor:
             for one in listed
             if one.type.lower() == CONSUMER_TYPE or (not one.type and found[one.group_id].group.state == DEAD)
         ]
-        self._describe_consumers(_by_coordinator(consumers), found)
-        self._describe_shares(_by_coordinator([one for one in listed if one.type.lower() == SHARE]), found)
+        self._describe_of_type(
+            consumers, found, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, described_consumers
+        )
+        shares = [one for one in listed if one.type.lower() == SHARE]
+        self._describe_of_type(shares, found, ShareGroupDescribeRequest, ShareGroupDescribeResponse, described_sharers)
         return found
 
     def _describe_classic(
@@ -206,16 +209,20 @@ class Surveyor:
     def _takes_stories(self, node_id: int) -> bool:
         return self._cluster.connection(node_id).version_of(DescribeGroupsRequest) >= FIRST_VERSION
 
-    def _describe_consumers(self, groups: Mapping[int, list[str]], found: dict[str, SurveyedGroup]) -> None:
-        requests = {
-            node_id: [
-                ConsumerGroupDescribeRequest(group_ids=tuple(ids), include_authorized_operations=False)
-                for ids in in_pieces(names, GROUPS)
-            ]
-            for node_id, names in groups.items()
-            if self._cluster.connection(node_id).serves(ConsumerGroupDescribeRequest)
-        }
-        for node_id, _, answer in self._ask(requests, ConsumerGroupDescribeResponse):
+    def _describe_of_type(
+        self,
+        groups: Iterable[ListedGroup],
+        found: dict[str, SurveyedGroup],
+        request_class: type[Any],
+        answer_class: type[Any],
+        read: Callable[[Any, int], GroupDescription],
+    ) -> None:
+        requests = self._requests(
+            groups,
+            request_class,
+            lambda ids: request_class(group_ids=tuple(ids), include_authorized_operations=False),
+        )
+        for node_id, _, answer in self._ask(requests, answer_class):
             for row in answer.groups:
                 known = found.get(row.group_id)
                 if known is None or row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -223,36 +230,15 @@ class Surveyor:
                 if row.error_code:
                     found[row.group_id] = SurveyedGroup(known.group, error=error_code(row.error_code).name)
                 else:
-                    found[row.group_id] = SurveyedGroup(
-                        described_consumers(row, node_id), explanation=known.explanation
-                    )
-
-    def _describe_shares(self, groups: Mapping[int, list[str]], found: dict[str, SurveyedGroup]) -> None:
-        requests = {
-            node_id: [ShareGroupDescribeRequest(group_ids=tuple(ids)) for ids in in_pieces(names, GROUPS)]
-            for node_id, names in groups.items()
-            if self._cluster.connection(node_id).serves(ShareGroupDescribeRequest)
-        }
-        for node_id, _, answer in self._ask(requests, ShareGroupDescribeResponse):
-            for row in answer.groups:
-                known = found.get(row.group_id)
-                if known is None or row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                    continue
-                if row.error_code:
-                    found[row.group_id] = SurveyedGroup(known.group, error=error_code(row.error_code).name)
-                else:
-                    group = described_sharers(row, node_id)
-                    found[row.group_id] = SurveyedGroup(group, explanation=known.explanation)
+                    found[row.group_id] = SurveyedGroup(read(row, node_id), explanation=known.explanation)
 
     # -- committed offsets, and those of share groups
 
     def _fetch_share_offsets(self, listed: Sequence[ListedGroup], found: dict[str, SurveyedGroup]) -> None:
         wanted = [one for one in listed if one.type.lower() == SHARE and not found[one.group_id].error]
-        requests = {
-            node_id: [share_offsets_request(ids, SHARE_RANGES) for ids in in_pieces(names, GROUPS)]
-            for node_id, names in _by_coordinator(wanted).items()
-            if self._cluster.connection(node_id).serves(DescribeShareGroupOffsetsRequest)
-        }
+        requests = self._requests(
+            wanted, DescribeShareGroupOffsetsRequest, lambda ids: share_offsets_request(ids, SHARE_RANGES)
+        )
         for node_id, _, answer in self._ask(requests, DescribeShareGroupOffsetsResponse):
             for row in answer.groups:
                 known = found.get(row.group_id)
@@ -337,6 +323,16 @@ class Surveyor:
         return found
 
     # -- requests
+
+    def _requests(
+        self, groups: Iterable[ListedGroup], request_class: type[Any], request: Callable[[Sequence[str]], Any]
+    ) -> Requests:
+        """For the coordinators that serve this kind of request, up to `GROUPS` groups at a time."""
+        return {
+            node_id: [request(ids) for ids in in_pieces(names, GROUPS)]
+            for node_id, names in _by_coordinator(groups).items()
+            if self._cluster.connection(node_id).serves(request_class)
+        }
 
     def _ask(self, requests: Requests, answer_class: type[Answer]) -> list[tuple[int, Any, Answer]]:
         """Every request with its broker and its answer."""
