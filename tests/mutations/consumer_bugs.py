@@ -13,6 +13,7 @@ STEP = "coordinator/consumer/reconciliation.py"
 CHECKS = "coordinator/consumer/checks.py"
 FENCING = "coordinator/offsets/ownership_fence.py"
 CLIENT = "client/membership/consumer.py"
+EPOCHS = "client/membership/epoch_member.py"
 SIMULATOR = "simulator of consumer"
 MEMBER_TEST = "tests/client_library/membership/test_consumer_membership.py::"
 
@@ -187,7 +188,7 @@ CONSUMER_BUGS = {
     ),
     "client: does not send its full state after a lost answer": bug(
         (f"{MEMBER_TEST}test_after_a_missing_answer_the_heartbeat_is_full_again",),
-        (CLIENT, "self._send_all = True\n            self._requests.failed(now,", "self._requests.failed(now,"),
+        (EPOCHS, "self._send_all = True\n            self._requests.failed(now,", "self._requests.failed(now,"),
     ),
     "client: counts its session from the answer, not from the request": bug(
         (f"{MEMBER_TEST}test_after_a_session_without_contact_its_ownership_is_doubtful_until_an_answer", SIMULATOR),

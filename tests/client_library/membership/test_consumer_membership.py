@@ -16,12 +16,11 @@ from kohort.client.membership.consumer import (
     ConsumerSettings,
     Doubtful,
     Lost,
-    Phase,
     Revoke,
     Subscription,
-    Waits,
 )
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
+from kohort.client.membership.epoch_member import Phase, Waits
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 SETTINGS = ConsumerSettings(

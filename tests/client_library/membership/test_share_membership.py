@@ -6,7 +6,8 @@ import pytest
 from membership_driver import TOPIC_ID, MembershipDriver
 
 from kohort.client.membership.coordinator_requests import Ask, Ended, FindCoordinator
-from kohort.client.membership.share import Fetches, Phase, ShareMembership, ShareSettings, Waits
+from kohort.client.membership.epoch_member import Phase, Waits
+from kohort.client.membership.share import Fetches, ShareMembership, ShareSettings
 from kohort.wire.schemas.share_group_heartbeat import Assignment, ShareGroupHeartbeatResponse, TopicPartitions
 
 

@@ -22,16 +22,9 @@ from kohort.client.consumer.ownership import (
     Wait,
     Wanted,
 )
-from kohort.client.membership.consumer import (
-    ConsumerMembership,
-    ConsumerSettings,
-    Lost,
-    Phase,
-    Revoke,
-    Subscription,
-    TopicIdPartition,
-)
+from kohort.client.membership.consumer import ConsumerMembership, ConsumerSettings, Lost, Revoke, Subscription
 from kohort.client.membership.coordinator_requests import Ended, Millis
+from kohort.client.membership.epoch_member import Phase, TopicIdPartition
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import GroupMember
 

@@ -52,18 +52,13 @@ ConsumerHeartbeatRequestManager and ConsumerMembershipManager.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from typing import ClassVar
 
 from kohort.client.backoff import Backoff
-from kohort.client.membership.coordinator_requests import (
-    Ask,
-    CoordinatorRequests,
-    Ended,
-    FindCoordinator,
-    Millis,
-    earliest,
-)
+from kohort.client.membership.coordinator_requests import Millis, earliest
+from kohort.client.membership.epoch_member import LEAVES, EpochMember, Partitions, Phase, Reaction
 from kohort.wire.embedded import by_topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import (
@@ -73,12 +68,9 @@ from kohort.wire.schemas.consumer_group_heartbeat import (
     HeartbeatTopicPartitions,
 )
 
-TopicIdPartition = tuple[bytes, int]
-"""The topic's id and the number of the partition."""
-Partitions = frozenset[TopicIdPartition]
 NONE: Partitions = frozenset()
 
-LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+LEAVES_FOR_A_WHILE = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +99,6 @@ class ConsumerSettings:
     """Longer than a heartbeat may be held."""
     retry_backoff_ms: Millis = 100
     retry_backoff_max_ms: Millis = 1_000
-
-
-class Phase(Enum):
-    OUTSIDE = "outside"
-    JOINING = "joining"
-    MEMBER = "member"
-    LEAVING = "leaving"
-    ENDED = "ended"
 
 
 # -- what comes out
@@ -156,61 +140,27 @@ class Assured:
     """The partitions are certainly still the member's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """The coordinator refuses for now, with 111 or 29. Emitted once until it accepts a heartbeat."""
+class ConsumerMembership(EpochMember):
+    """See the module docstring. `epoch` is for commits, too."""
 
-    error: int
-
-
-Action = Ask | FindCoordinator | Added | Revoke | Lost | Doubtful | Assured | Waits | Ended
-
-
-class Reaction(Enum):
-    RETRY = "ask again after a pause"
-    REDISCOVER = "find the coordinator, then ask again"
-    WAIT = "ask again after a pause, and emit Waits"
-    REJOIN = "all is lost: join again"
-    END = "the membership cannot go on"
-
-
-REACTIONS: dict[int, Reaction] = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.REDISCOVER,
-    ErrorCode.NOT_COORDINATOR: Reaction.REDISCOVER,
-    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.REJOIN,
-    ErrorCode.FENCED_MEMBER_EPOCH: Reaction.REJOIN,
-    ErrorCode.UNRELEASED_INSTANCE_ID: Reaction.WAIT,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.WAIT,
-}
-
-
-class ConsumerMembership:
-    """See the module docstring. After every call, carry out the actions of `take`."""
+    REACTIONS: ClassVar[Mapping[int, Reaction]] = {
+        **EpochMember.REACTIONS,
+        ErrorCode.UNRELEASED_INSTANCE_ID: Reaction.WAIT,
+    }
 
     def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
+        super().__init__(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms), settings.request_timeout_ms)
         self.settings = settings
         self.subscription = subscription
-        self.phase = Phase.OUTSIDE
-        self.epoch = 0
-        """For commits, too; 0 while it is not a member."""
         self.owned: Partitions = NONE
         """Includes the partitions that it is about to give up."""
-        self.interval_ms: Millis | None = None
-        """The heartbeat interval of the last answer."""
-        self._requests = CoordinatorRequests(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms))
         self._target: Partitions = NONE
         """The last assignment."""
         self._revoking: Partitions = NONE
         """The partitions that the application is giving up."""
         self._had_regex = False
-        self._send_all = True
         self._send_subscription = False
         self._send_owned = False
-        self._leave_epoch = LEAVES
-        self._waits = False
-        """Waits was emitted, and no heartbeat was accepted since."""
-        self._heartbeat_at: Millis | None = None
         self._assured_at: Millis | None = None
         """When the last request that was accepted was sent."""
         self._unanswered_since: Millis | None = None
@@ -220,13 +170,6 @@ class ConsumerMembership:
         self._doubtful = False
 
     # -- what the application does
-
-    def join(self, now: Millis) -> None:
-        """Become a member. Once only: a membership that has ended stays so."""
-        if self.phase is not Phase.OUTSIDE:
-            raise ValueError(f"join: the member is {self.phase.value}")
-        self.phase = Phase.JOINING
-        self._ask(now)
 
     def subscribe(self, subscription: Subscription, now: Millis) -> None:
         """Change the subscription. A heartbeat carries it at once."""
@@ -250,17 +193,9 @@ class ConsumerMembership:
 
     def leave(self, now: Millis, *, static_too: bool = False) -> None:
         """Give everything up. A static member may come back within its session, unless `static_too`."""
-        if self.phase in (Phase.LEAVING, Phase.ENDED):
-            return None
-        is_known = self._requests.sent > 0 and self._requests.coordinator_known
-        self._lose("it leaves")
-        if not is_known:
-            return self._end(ErrorCode.NONE)  # its session will end
         stays = self.settings.instance_id is not None and not static_too
         self._leave_epoch = LEAVES_FOR_A_WHILE if stays else LEAVES
-        self.phase = Phase.LEAVING
-        self._requests.reset()
-        return self._ask(now)
+        self._leave(now)
 
     def commit_answered(self, error: int, epoch: int, now: Millis) -> None:
         """The error of an OffsetCommit in this member's name, in this epoch. A heartbeat finds out more."""
@@ -270,55 +205,17 @@ class ConsumerMembership:
 
     # -- what the edge calls
 
-    def coordinator_found(self, now: Millis) -> None:
-        """There is a connection to the coordinator."""
-        if self._requests.found():
-            self._ask(now)
-
-    def failed(self, now: Millis, chance: float = 0.5) -> None:
-        """The connection to the coordinator broke, or the request under way got no answer in time."""
-        self._requests.coordinator_known = False
-        if self.phase is Phase.LEAVING:
-            self._end(ErrorCode.NONE)
-        elif self.phase in (Phase.JOINING, Phase.MEMBER):
-            self._send_all = True
-            self._requests.failed(now, chance)
-
-    def received(self, number: int, response: ConsumerGroupHeartbeatResponse, now: Millis, chance: float = 0.5) -> None:
-        """The answer to the Ask with this number."""
-        if not self._requests.answered(number):
-            return None
-        if self.phase is Phase.LEAVING:
-            return self._end(ErrorCode.NONE)
-        error = response.error_code
-        if error == ErrorCode.NONE:
-            return self._accepted(response, now)
-        self._send_all = True
-        reaction = REACTIONS.get(error, Reaction.END)
-        if error == ErrorCode.GROUP_ID_NOT_FOUND and self.phase is Phase.MEMBER:
-            reaction = Reaction.REJOIN
-        return self._react(reaction, error, now, chance)
-
     def wake(self, now: Millis, chance: float = 0.5) -> None:
         """`next_deadline()` has come; an early call does no harm."""
         until = self.trusted_until()
         if until is not None and now >= until and not self._doubtful:
             self._doubtful = True
             self._requests.actions.append(Doubtful(self.owned))
-        if self._requests.timed_out(now):
-            self.failed(now, chance)
-        if self._requests.retry_due(now):
-            self._ask(now)
-        if self._heartbeat_at is not None and now >= self._heartbeat_at:
-            self._ask_if_idle(now)
+        super().wake(now, chance)
 
     def next_deadline(self) -> Millis | None:
         """When `wake` is due."""
-        requests = self._requests
-        idle = not requests.awaits_answer and requests.coordinator_known and requests.retry_at is None
-        heartbeat = self._heartbeat_at if idle else None
-        doubt = self.trusted_until() if not self._doubtful else None
-        return earliest(requests.timeout_at, requests.retry_at, heartbeat, doubt)
+        return earliest(super().next_deadline(), self.trusted_until() if not self._doubtful else None)
 
     @property
     def heartbeat_interval_ms(self) -> Millis:
@@ -335,18 +232,9 @@ class ConsumerMembership:
                 until = min(until, since + self.settings.rebalance_timeout_ms)
         return until
 
-    def take(self) -> list[Action]:
-        """The actions since the last call, in order."""
-        return self._requests.take()
-
     # -- answers
 
     def _accepted(self, response: ConsumerGroupHeartbeatResponse, now: Millis) -> None:
-        self.phase = Phase.MEMBER
-        self.epoch = response.member_epoch
-        self.interval_ms = response.heartbeat_interval_ms
-        self._requests.failures = 0
-        self._waits = False
         self._assured_at = self._requests.sent_at
         since = self._requests.sent_at if self._unanswered_since is None else self._unanswered_since
         self._unanswered_since = None
@@ -362,7 +250,6 @@ class ConsumerMembership:
         if self._doubtful and (until is None or now < until):
             self._doubtful = False
             self._requests.actions.append(Assured())
-        self._heartbeat_at = self._requests.sent_at + self.interval_ms
         if self._send_owned or self._send_subscription:
             self._ask(now)
 
@@ -380,55 +267,24 @@ class ConsumerMembership:
             self._requests.actions.append(Added(self.epoch, new))
         return bool(gone)
 
-    def _react(self, reaction: Reaction, error: int, now: Millis, chance: float) -> None:
-        match reaction:
-            case Reaction.RETRY:
-                self._requests.retry_later(now, chance)
-            case Reaction.WAIT:
-                self._requests.retry_later(now, chance)
-                if not self._waits:
-                    self._waits = True
-                    self._requests.actions.append(Waits(error))
-            case Reaction.REDISCOVER:
-                self.failed(now, chance)
-            case Reaction.REJOIN:
-                self._lose(f"error {error}")
-                self.phase = Phase.JOINING
-                self._ask(now)
-            case Reaction.END:
-                self._end(error)
+    def _rejoin(self, error: int, now: Millis, chance: float) -> None:
+        self._lose(f"error {error}")
+        self.phase = Phase.JOINING
+        self._ask(now)
 
     def _lose(self, reason: str) -> None:
-        """Forget everything of the former epochs."""
+        super()._lose(reason)
         if self.owned:
             self._requests.actions.append(Lost(self.owned, reason))
         self.owned = self._target = self._revoking = NONE
-        self.epoch = 0
-        self._heartbeat_at = self._assured_at = self._unanswered_since = self._revoke_since = None
+        self._assured_at = self._unanswered_since = self._revoke_since = None
         self._doubtful = False
-
-    def _end(self, error: int) -> None:
-        self._lose("the membership is over")
-        self.phase = Phase.ENDED
-        self._requests.reset()
-        self._requests.actions.append(Ended(error))
 
     # -- requests
 
-    def _ask_if_idle(self, now: Millis) -> None:
-        requests = self._requests
-        if self.phase in (Phase.JOINING, Phase.MEMBER) and not requests.awaits_answer and requests.retry_at is None:
-            self._ask(now)
-
-    def _ask(self, now: Millis) -> None:
-        """Send a heartbeat, or look for the coordinator."""
-        if self.phase in (Phase.OUTSIDE, Phase.ENDED) or not self._requests.ready():
-            return
+    def _request(self, now: Millis) -> ConsumerGroupHeartbeatRequest:
         if self._unanswered_since is None:
             self._unanswered_since = now
-        self._requests.send(self._request(), now, self.settings.request_timeout_ms)
-
-    def _request(self) -> ConsumerGroupHeartbeatRequest:
         settings = self.settings
         if self.phase is Phase.LEAVING:
             return ConsumerGroupHeartbeatRequest(

@@ -18,13 +18,10 @@ from kohort.client.membership.consumer import (
     ConsumerSettings,
     Doubtful,
     Lost,
-    Partitions,
-    Phase,
     Revoke,
     Subscription,
-    TopicIdPartition,
-    Waits,
 )
+from kohort.client.membership.epoch_member import Partitions, Phase, TopicIdPartition, Waits
 from kohort.simulator.actors.offsets import commit_request, fetch_request
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.plan import Faults

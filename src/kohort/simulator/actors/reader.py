@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.client.membership.consumer import TopicIdPartition
+from kohort.client.membership.epoch_member import TopicIdPartition
 from kohort.simulator.actors.consumer import OFFSETS_VERSION
 from kohort.simulator.actors.offsets import commit_request
 from kohort.simulator.actors.workload import Asking

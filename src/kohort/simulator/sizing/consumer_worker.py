@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kohort.client.membership.consumer import (
-    Added,
-    ConsumerMembership,
-    ConsumerSettings,
-    Lost,
-    Partitions,
-    Phase,
-    Revoke,
-    Subscription,
-)
+from kohort.client.membership.consumer import Added, ConsumerMembership, ConsumerSettings, Lost, Revoke, Subscription
 from kohort.client.membership.coordinator_requests import Ask
+from kohort.client.membership.epoch_member import Partitions, Phase
 from kohort.simulator.sizing.worker import Worker
 
 HEARTBEAT_VERSION = 1
