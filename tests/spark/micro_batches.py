@@ -69,9 +69,7 @@ class Query:
     def fall_silent(self) -> None:
         """End the member's threads without leaving the group, as the death of the process does."""
         assert self.reader.membership is not None
-        consumer = self.reader.membership._consumer
-        consumer._ended = True
-        consumer._thread.end()
+        self.reader.membership._consumer._thread.end("kill", _nothing)
 
     def _run(self, start: Any) -> None:
         self.pause()
@@ -177,3 +175,7 @@ def main(servers: str, group: str, directory: str, *settings: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+async def _nothing() -> None:
+    pass

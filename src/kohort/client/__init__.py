@@ -17,6 +17,7 @@ transactions/   a transactional producer; a prepared transaction that another pr
 wire/           connections, and the way to the right broker
 backoff         pauses between attempts
 cluster         Cluster: the blocking client that has a method for each call
+connection_options  the settings with which consumers and work queues reach a cluster
 dramatiq        a broker for Dramatiq
 errors          what can go wrong between a client and a cluster
 metadata        what a client knows of a cluster: brokers, topics, partitions

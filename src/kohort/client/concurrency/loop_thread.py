@@ -1,5 +1,6 @@
 """An event loop in a daemon thread of its own, for an object that other threads call.
 
+`LateLoopThread` starts the thread when the object is used for the first time.
 At the interpreter's exit, objects that are still open may leave their groups: each has EXIT_S for it. A child of fork
 does not have the thread.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kohort.client.errors import Closed
+from kohort.client.errors import Closed, Misuse
 
 EXIT_S = 2.0
 
@@ -97,6 +98,68 @@ class LoopThread:
             leaving = asyncio.run_coroutine_threadsafe(self._at_exit(), self._loop)
             with suppress(Exception):
                 leaving.result(EXIT_S)
+
+
+class LateLoopThread:
+    """A LoopThread that the first call of `run` starts. `what` is the noun for its object in messages, and `closed`
+    the message of Closed; both follow the name of the call."""
+
+    def __init__(self, name: str, at_exit: Callable[[], Coroutine[Any, Any, None]], what: str, closed: str) -> None:
+        self._name = name
+        self._at_exit = at_exit
+        self._what = what
+        self._closed = closed
+        self._gate = threading.Lock()
+        """Held to start the thread, and to end."""
+        self._thread: LoopThread | None = None
+        self._ended = False
+
+    @property
+    def is_current(self) -> bool:
+        """True in the thread itself."""
+        return self._thread is not None and self._thread.is_current
+
+    def run(self, call: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` in the thread. Interrupting the wait cancels the work. Raises Closed, Misuse."""
+        self._check(call)
+        closed = f"{call}: {self._closed}"
+        if (thread := self._thread) is None:
+            with self._gate:
+                if self._ended:
+                    raise Closed(closed)
+                if self._thread is None:
+                    self._thread = LoopThread(self._name, self._at_exit)
+                thread = self._thread
+        return thread.run(work(), closed)
+
+    def end(self, call: str, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `last`, then end the thread; neither, if the thread was never started. Ending twice does nothing."""
+        if not self._ended:
+            self._check(call)
+        with self._gate:
+            if self._ended:
+                return
+            self._ended = True
+            if self._thread is not None:
+                try:
+                    self._thread.run(last(), f"{call}: {self._closed}")
+                finally:
+                    self._thread.end()
+
+    def _check(self, call: str) -> None:
+        if self._thread is not None and self._thread.is_forked:
+            raise Misuse(f"{call}: this {self._what} belongs to the process that forked this one")
+
+
+def entered_loop(call: str, own: asyncio.AbstractEventLoop | None, what: str) -> asyncio.AbstractEventLoop:
+    """The running loop, for an object that belongs to the loop in which it is first used, `own`. Raises Misuse."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise Misuse(f"{call}: no event loop runs in this thread") from None
+    if own is not None and loop is not own:
+        raise Misuse(f"{call}: this {what} belongs to another event loop, the one in which it was first used")
+    return loop
 
 
 @atexit.register

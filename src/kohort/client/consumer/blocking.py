@@ -20,17 +20,16 @@ modules that it needs may be gone already. A child of fork does not have the thr
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 from kohort.client.admin.groups import Committed
-from kohort.client.concurrency.loop_thread import LoopThread
+from kohort.client.concurrency.loop_thread import LateLoopThread
 from kohort.client.concurrency.worker_thread import WorkerThread, tamely
 from kohort.client.consumer.consumer import GroupConsumer
 from kohort.client.consumer.options import ConsumerOptions
 from kohort.client.consumer.ownership import Partitions
-from kohort.client.errors import Closed, Misuse
+from kohort.client.errors import Misuse
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember, Isolation
 
@@ -44,9 +43,12 @@ class BlockingGroupConsumer:
         self, bootstrap_servers: str | Sequence[str], group_id: str, **options: Unpack[ConsumerOptions]
     ) -> None:
         self._inner = _Inner(self, bootstrap_servers, group_id, **options)
-        self._starting = threading.Lock()
-        self._thread: LoopThread | None = None
-        self._ended = False
+        self._thread = LateLoopThread(
+            f"kohort-consumer-{group_id}",
+            self._inner.abandon,
+            "consumer",
+            f"the consumer of group {group_id} is closed",
+        )
 
     # -- to be overridden
 
@@ -147,19 +149,10 @@ class BlockingGroupConsumer:
 
     def close(self, *, leave: bool | None = None) -> None:
         """As GroupConsumer.close; ends the threads. May be called in any thread but those of callbacks, also twice."""
-        if not self._ended:
-            self._check("close")
+        self._check("close")
         if self._inner.callbacks.is_current:
             raise Misuse("close was called inside a callback of the same consumer")
-        with self._starting:
-            if self._ended or self._thread is None:
-                self._ended = True
-                return
-            try:
-                self._do("close", lambda: self._inner.close(leave=leave))
-            finally:
-                self._ended = True
-                self._thread.end()
+        self._thread.end("close", lambda: self._inner.close(leave=leave))
 
     def __enter__(self) -> Self:
         self._do("with", self._inner.__aenter__)
@@ -173,25 +166,11 @@ class BlockingGroupConsumer:
     def _do(self, call: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `work` in the loop's thread. Interrupting the wait cancels the work."""
         self._check(call)
-        closed = f"{call}: the consumer of group {self.group_id} is closed"
-        return self._started(closed).run(work(), closed)
+        return self._thread.run(call, work)
 
     def _check(self, call: str) -> None:
-        thread = self._thread
-        if thread is not None and thread.is_forked:
-            raise Misuse(f"{call}: this consumer belongs to the process that forked this one")
-        if thread is not None and thread.is_current:
+        if self._thread.is_current:
             raise Misuse(f"{call} was called in the consumer's own thread, where on_lost runs")
-
-    def _started(self, closed: str) -> LoopThread:
-        if self._thread is not None:
-            return self._thread
-        with self._starting:
-            if self._ended:
-                raise Closed(closed)
-            if self._thread is None:
-                self._thread = LoopThread(f"kohort-consumer-{self.group_id}", self._inner.abandon)
-            return self._thread
 
 
 class _Inner(GroupConsumer):

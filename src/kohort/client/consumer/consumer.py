@@ -34,7 +34,8 @@ from types import MappingProxyType
 from typing import Any, Self, Unpack
 
 from kohort.client.admin.groups import Committed
-from kohort.client.cluster import Cluster
+from kohort.client.concurrency.loop_thread import entered_loop
+from kohort.client.connection_options import cluster_of, discovery_of
 from kohort.client.consumer.lookups import Lookups
 from kohort.client.consumer.options import ConsumerOptions, checked, wanted
 from kohort.client.consumer.ownership import Partitions
@@ -43,8 +44,6 @@ from kohort.client.errors import Closed, Misuse, NotOwned, server_error
 from kohort.client.membership.driver import clock_ms
 from kohort.client.metadata import TopicPartition
 from kohort.client.records.partition_leaders import FetchedPartition, GroupMember, Isolation
-from kohort.client.security.security import Security
-from kohort.client.wire.discovery import Discovery
 from kohort.wire.errors import ErrorCode
 
 SOON = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
@@ -77,15 +76,9 @@ class GroupConsumer:
     ) -> None:
         self._options = checked(group_id, options)
         self._group_id = group_id
-        discovery = Discovery(
-            bootstrap_servers,
-            client_id=self._options["client_id"],
-            connect_timeout_ms=self._options["connect_timeout_ms"],
-            request_timeout_ms=self._options["request_timeout_ms"],
-            security=Security.of(self._options["security"]),
-        )
-        self._lookups = Lookups(f"kohort-ask-{group_id}", self._cluster(bootstrap_servers))
-        self._fetches = Lookups(f"kohort-fetch-{group_id}", self._cluster(bootstrap_servers))
+        discovery = discovery_of(bootstrap_servers, self._options)
+        self._lookups = Lookups(f"kohort-ask-{group_id}", cluster_of(bootstrap_servers, self._options))
+        self._fetches = Lookups(f"kohort-fetch-{group_id}", cluster_of(bootstrap_servers, self._options))
         self._session = ConsumerSession(group_id, self._options, discovery, self._lookups, self, self._release)
 
     # -- to be overridden
@@ -268,10 +261,7 @@ class GroupConsumer:
 
     def _enter(self, call: str, *, closing: bool = False, in_callback: bool = False) -> None:
         """Checks that every call begins with."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise Misuse(f"{call}: no event loop runs in this thread") from None
+        loop = entered_loop(call, self._loop, "consumer")
         session = self._session
         if session.failure is not None and not closing:
             raise session.failure
@@ -280,8 +270,6 @@ class GroupConsumer:
         if self._loop is None:
             self._loop = loop
             self._task = loop.create_task(session.run())
-        if loop is not self._loop:
-            raise Misuse(f"{call}: this consumer belongs to another event loop, the one in which it was first used")
         if closing and session.callback_task is asyncio.current_task():
             raise Misuse(f"{call} was called inside a callback of the same consumer")
 
@@ -306,18 +294,6 @@ class GroupConsumer:
             ownership.commit_answered(code, committer, clock_ms())
         self._session.act()
         return refused
-
-    def _cluster(self, bootstrap_servers: str | Sequence[str]) -> Cluster:
-        options = self._options
-        return Cluster(
-            bootstrap_servers,
-            options["client_id"],
-            request_timeout_ms=options["request_timeout_ms"],
-            api_timeout_ms=options["api_timeout_ms"],
-            bootstrap_timeout_ms=options["bootstrap_timeout_ms"],
-            connect_timeout_ms=options["connect_timeout_ms"],
-            security=options["security"],
-        )
 
     def _release(self) -> None:
         """Close what is left when the session has ended."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypedDict
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
+from kohort.client import connection_options
+from kohort.client.connection_options import ConnectionOptions
 from kohort.client.consumer.classic_ownership import ClassicOwnership
 from kohort.client.consumer.consumer_ownership import ConsumerOwnership
 from kohort.client.consumer.ownership import Ownership, Wanted
@@ -22,7 +24,7 @@ GroupProtocol = Literal["auto", "classic", "consumer"]
 PROTOCOLS = ("auto", "classic", "consumer")
 
 
-class ConsumerOptions(TypedDict, total=False):
+class ConsumerOptions(ConnectionOptions, total=False):
     """The settings of a consumer; Kafka's names and defaults. Durations are in milliseconds."""
 
     group_protocol: GroupProtocol
@@ -30,7 +32,6 @@ class ConsumerOptions(TypedDict, total=False):
     has, and the classic one if the group is a classic group that must not be converted."""
     group_instance_id: str | None
     """Makes a static member (KIP-345): it keeps its partitions when it is closed and comes back within the session."""
-    client_id: str
     client_rack: str | None
     assignors: Sequence[str]
     """With the classic protocol, best first; default range and cooperative-sticky. See `kohort.client.assignors`."""
@@ -45,12 +46,6 @@ class ConsumerOptions(TypedDict, total=False):
     metadata_max_age_ms: int
     """300,000: how often to look for new topics and partitions with the classic protocol, where the server does not.
     For a missing topic that is subscribed to by name, the group's leader looks every `retry_backoff_max_ms`."""
-    request_timeout_ms: int
-    api_timeout_ms: int
-    connect_timeout_ms: int
-    bootstrap_timeout_ms: int
-    security: Security | Mapping[str, str] | None
-    """As `Cluster`'s."""
     retry_backoff_ms: int
     retry_backoff_max_ms: int
 
@@ -58,18 +53,12 @@ class ConsumerOptions(TypedDict, total=False):
 DEFAULTS: ConsumerOptions = {
     "group_protocol": "auto",
     "group_instance_id": None,
-    "client_id": "kohort",
     "client_rack": None,
     "assignors": ("range", "cooperative-sticky"),
     "group_remote_assignor": None,
     "session_timeout_ms": 45_000,
     "rebalance_timeout_ms": 300_000,
     "metadata_max_age_ms": 300_000,
-    "request_timeout_ms": 30_000,
-    "api_timeout_ms": 60_000,
-    "connect_timeout_ms": 10_000,
-    "bootstrap_timeout_ms": 10_000,
-    "security": None,
     "retry_backoff_ms": 100,
     "retry_backoff_max_ms": 1_000,
 }
@@ -80,7 +69,7 @@ def checked(group_id: str, options: ConsumerOptions) -> ConsumerOptions:
     if not group_id:
         raise ValueError("the group id is empty")
     refuse_unknown("consumer", options, ConsumerOptions.__annotations__)
-    merged: ConsumerOptions = {**DEFAULTS, **options}
+    merged: ConsumerOptions = {**connection_options.DEFAULTS, **DEFAULTS, **options}
     if merged["group_protocol"] not in PROTOCOLS:
         raise ValueError(f"group_protocol is {merged['group_protocol']!r}; it takes {', '.join(PROTOCOLS)}")
     merged["heartbeat_interval_ms"] = heartbeat_interval(

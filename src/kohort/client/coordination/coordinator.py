@@ -45,6 +45,7 @@ import asyncio
 from typing import Any, Self
 
 from kohort.client.concurrency.callback import limited
+from kohort.client.concurrency.loop_thread import entered_loop
 from kohort.client.coordination.callback_order import NO_GENERATION, Active, Generation, Wait
 from kohort.client.coordination.callbacks import Callbacks, JoinedMember
 from kohort.client.errors import Closed, Misuse
@@ -144,16 +145,11 @@ class Coordinator(Callbacks):
 
     def _enter(self, call: str, *, closing: bool = False) -> None:
         """Checks that every call begins with."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise Misuse(f"{call}: no event loop runs in this thread") from None
+        loop = entered_loop(call, self._loop, "coordinator")
         if self._loop is None:
             self._loop = loop
             self._turn = asyncio.Lock()
             self._session.bind()
-        if loop is not self._loop:
-            raise Misuse(f"{call}: this coordinator belongs to another event loop, the one in which it was first used")
         if self._closed and not closing:
             raise Closed(f"{call}: the coordinator of group {self.group_id} is closed")
         if call in ("ensure_active_group", "close") and self._busy is asyncio.current_task():

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
-from kohort.client.concurrency.loop_thread import LoopThread
+from kohort.client.concurrency.loop_thread import LateLoopThread
 from kohort.client.errors import Closed, Misuse
 from kohort.client.metadata import TopicPartition
 from kohort.client.queue.job import Job
@@ -140,9 +140,12 @@ class BlockingWorkQueue:
         **options: Unpack[QueueOptions],
     ) -> None:
         self._inner = WorkQueue(bootstrap_servers, topics, group=group, **options)
-        self._starting = threading.Lock()
-        self._thread: LoopThread | None = None
-        self._ended = False
+        self._thread = LateLoopThread(
+            f"kohort-queue-{self.topics[0]}",
+            self._inner.close,
+            "queue",
+            f"the queue {', '.join(self.topics)} is closed",
+        )
         self._stopping = False
         """`run` has been interrupted."""
         self._working: set[threading.Thread] = set()
@@ -258,16 +261,7 @@ class BlockingWorkQueue:
         """As WorkQueue.close; ends the thread. May be called in any thread but those of `run`, also twice."""
         if threading.current_thread() in self._working:
             raise Misuse("close was called in the work on a job, and waits for its end")
-        self._check("close")
-        with self._starting:
-            if self._ended:
-                return
-            self._ended = True
-            if self._thread is not None:
-                try:
-                    self._thread.run(self._inner.close(), self._closed("close"))
-                finally:
-                    self._thread.end()
+        self._thread.end("close", self._inner.close)
 
     def __enter__(self) -> Self:
         return self
@@ -278,22 +272,4 @@ class BlockingWorkQueue:
     def do(self, call: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `work` in the thread of the queue's event loop; interrupting the wait cancels it. For the library
         itself."""
-        self._check(call)
-        return self._started(call).run(work(), self._closed(call))
-
-    def _check(self, call: str) -> None:
-        if self._thread is not None and self._thread.is_forked:
-            raise Misuse(f"{call}: this queue belongs to the process that forked this one")
-
-    def _closed(self, call: str) -> str:
-        return f"{call}: the queue {', '.join(self.topics)} is closed"
-
-    def _started(self, call: str) -> LoopThread:
-        if self._thread is not None:
-            return self._thread
-        with self._starting:
-            if self._ended:
-                raise Closed(self._closed(call))
-            if self._thread is None:
-                self._thread = LoopThread(f"kohort-queue-{self.topics[0]}", self._inner.close)
-            return self._thread
+        return self._thread.run(call, work)

@@ -17,6 +17,7 @@ from contextlib import closing
 from typing import Any
 
 from kohort.client.cluster import Cluster
+from kohort.client.connection_options import cluster_of
 from kohort.client.coordination.election import Term, lead
 from kohort.client.errors import KafkaError
 from kohort.client.queue.delays import Delayed, now_ms, read_delayed
@@ -78,17 +79,7 @@ def _move(settings: Settings, bootstrap_servers: str | Sequence[str], stop: thre
         request=options["request_timeout_ms"], api=options["api_timeout_ms"], connect=options["connect_timeout_ms"]
     )
     router = Router(bootstrap_servers, options["client_id"], timing, settings.security)
-    with (
-        closing(router),
-        Cluster(
-            bootstrap_servers,
-            options["client_id"],
-            request_timeout_ms=options["request_timeout_ms"],
-            api_timeout_ms=options["api_timeout_ms"],
-            connect_timeout_ms=options["connect_timeout_ms"],
-            security=settings.security,
-        ) as cluster,
-    ):
+    with closing(router), cluster_of(bootstrap_servers, options) as cluster:
         mover = Mover(cluster, TransactionalWriter(router, f"{topic}.mover"), topic, settings.weights)
         mover.begin()
         while not stop.is_set():

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
+from kohort.client import connection_options
+from kohort.client.connection_options import ConnectionOptions
 from kohort.client.security.security import Security
 from kohort.client.settings import refuse_unknown
 
 
-class QueueOptions(TypedDict, total=False):
+class QueueOptions(ConnectionOptions, total=False):
     """The settings of a `WorkQueue`. Durations are in seconds unless the name ends in `_ms`."""
 
     lock: float | None
@@ -42,14 +44,7 @@ class QueueOptions(TypedDict, total=False):
     """True: missing topics are created, with the cluster's default number of partitions."""
     close_timeout: float
     """10: how long `close` waits for jobs that are worked on, before it gives them back."""
-    client_id: str
     rack: str | None
-    request_timeout_ms: int
-    api_timeout_ms: int
-    connect_timeout_ms: int
-    bootstrap_timeout_ms: int
-    security: Security | Mapping[str, str] | None
-    """As `Cluster`'s."""
 
 
 DEFAULTS: QueueOptions = {
@@ -66,13 +61,7 @@ DEFAULTS: QueueOptions = {
     "delay_topic": None,
     "create_topics": True,
     "close_timeout": 10.0,
-    "client_id": "kohort",
     "rack": None,
-    "request_timeout_ms": 30_000,
-    "api_timeout_ms": 60_000,
-    "connect_timeout_ms": 10_000,
-    "bootstrap_timeout_ms": 10_000,
-    "security": None,
 }
 
 ABOVE_ZERO = (
@@ -103,7 +92,7 @@ def checked(topics: str | Sequence[str] | Mapping[str, float], group: str, optio
     refuse_unknown("WorkQueue", options, QueueOptions.__annotations__)
     if not group:
         raise ValueError("the group is empty")
-    merged: QueueOptions = {**DEFAULTS, **options}
+    merged: QueueOptions = {**connection_options.DEFAULTS, **DEFAULTS, **options}
     values: Mapping[str, Any] = merged
     for name in ABOVE_ZERO:
         if values[name] is not None and not values[name] > 0:

@@ -25,7 +25,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
-from kohort.client.cluster import Cluster
+from kohort.client.concurrency.loop_thread import entered_loop
+from kohort.client.connection_options import cluster_of, discovery_of
 from kohort.client.consumer.lookups import Lookups
 from kohort.client.errors import Closed, Misuse
 from kohort.client.metadata import TopicPartition
@@ -36,7 +37,6 @@ from kohort.client.queue.options import QueueOptions, checked
 from kohort.client.queue.puts import Puts
 from kohort.client.queue.share_member import Member
 from kohort.client.queue.worker import Worker
-from kohort.client.wire.discovery import Discovery
 from kohort.wire.batches import NewRecord
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
@@ -63,15 +63,9 @@ class WorkQueue:
         self._options = self._settings.options
         self._group = group
         self._bootstrap = bootstrap_servers
-        self._discovery = Discovery(
-            bootstrap_servers,
-            client_id=self._options["client_id"],
-            connect_timeout_ms=self._options["connect_timeout_ms"],
-            request_timeout_ms=self._options["request_timeout_ms"],
-            security=self._settings.security,
-        )
-        self._lookups = Lookups(f"kohort-ask-{group}", self._cluster())
-        self._putting = Lookups(f"kohort-put-{group}", self._cluster())
+        self._discovery = discovery_of(bootstrap_servers, self._options)
+        self._lookups = Lookups(f"kohort-ask-{group}", cluster_of(bootstrap_servers, self._options))
+        self._putting = Lookups(f"kohort-put-{group}", cluster_of(bootstrap_servers, self._options))
         self._puts = Puts(self._putting)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Worker | None = None
@@ -280,30 +274,11 @@ class WorkQueue:
 
     def _enter(self, call: str) -> None:
         """Checks that every call begins with."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise Misuse(f"{call}: no event loop runs in this thread") from None
-        if self._loop is None:
-            self._loop = loop
-        if loop is not self._loop:
-            raise Misuse(f"{call}: this queue belongs to another event loop, the one in which it was first used")
+        self._loop = entered_loop(call, self._loop, "queue")
         if self.failure is not None:
             raise self.failure
         if self._closing:
             raise Closed(f"{call}: the queue {', '.join(self.topics)} is closed")
-
-    def _cluster(self) -> Cluster:
-        options = self._options
-        return Cluster(
-            self._bootstrap,
-            options["client_id"],
-            request_timeout_ms=options["request_timeout_ms"],
-            api_timeout_ms=options["api_timeout_ms"],
-            bootstrap_timeout_ms=options["bootstrap_timeout_ms"],
-            connect_timeout_ms=options["connect_timeout_ms"],
-            security=options["security"],
-        )
 
 
 def _bytes(text: bytes | str | None) -> bytes | None:
