@@ -351,9 +351,10 @@ steps goes on, and the first request that waits is handled, as in Kafka. Reads a
 makes a member: joins, syncs, and heartbeats of consumer and share groups (68, 76) that do not leave. A share session
 ends with its connection, and with it what it fetches and acknowledges (78, 79)."""
 LAST_WORDS = frozenset((0, 13, 68, 76))
-"""Of these requests all that have arrived are handled, if they produce with acks=0 or leave a group: clients send them
-and close. Clients wait for the answers of the others, and repeat them over their next connection. To handle them then,
-too, would append records twice, and would put an older offset in the place of one that was committed meanwhile."""
+"""The keys of the APIs with requests that clients send last, and close without waiting for the answer: produce with
+acks=0, and leave a group. All of these that have arrived are handled. Other waiting requests are dropped, because
+clients repeat them over their next connection: handling both copies would append records twice, or would replace a
+committed offset by an older one."""
 OF_CLIENTS = frozenset((*range(15), 17, 18, *range(22, 29), 36, 60, 68, 71, 72, 76, 78, 79))
 """What members, consumers and producers send by themselves, the broker's own kind of request among them. The others are
 sent by people and tools."""
@@ -366,9 +367,9 @@ HEARTBEATS = frozenset((12, 68))
 OF_CONSUMER_GROUPS = frozenset((68, 69))
 """The keys of the APIs that are there only where consumer groups are served."""
 OF_SHARE_GROUPS = frozenset((*range(76, 80), *range(83, 88), *range(90, 93)))
-"""Those that are there only where share groups are served."""
+"""The keys of the APIs that are there only where share groups are served."""
 OF_TRANSACTIONS = frozenset(range(24, 29))
-"""Those that are there only where one node has all partitions."""
+"""The keys of the APIs that are there only where one node has all partitions."""
 
 
 def advertised(consumer_groups: bool, share_groups: bool, transactions: bool = True) -> tuple[ApiVersion, ...]:

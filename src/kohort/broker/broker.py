@@ -504,7 +504,8 @@ class Broker:
 
 
 def _outlasts(connection: Connection, api: Api, request: Any) -> bool:
-    """Whether a request that `Connection.closes` has kept is handled."""
+    """True if a request of a client that has closed its connection is handled. `Connection.closes` has kept the
+    request."""
     is_first, connection.has_first = connection.has_first, False
     if api in BEATS:
         return bool(request.member_epoch < 0)

@@ -93,7 +93,7 @@ class Connection:
         self.closing = False
         """A Disconnect was released; requests that still arrive are dropped."""
         self.has_first = False
-        """The client has gone, and the next request of the backlog was the first in it."""
+        """The client has closed the connection, and the next request of the backlog was the first one when it did."""
         self.is_costly = False
         """Its last request took much of a turn (ready.py)."""
         self.is_held = False
@@ -166,7 +166,8 @@ class Connection:
             self.waiting_bytes = sum(map(len, self.backlog))
 
     def closes(self, outlasts: Callable[[bytes], bool], are_last_words: Callable[[bytes], bool]) -> None:
-        """The client has gone. Keep the first request of the backlog if it `outlasts` the client, and last words."""
+        """The client has closed the connection. Of the backlog, keep the first request if its effect `outlasts` the
+        client, and all last words."""
         self.has_first = bool(self.backlog) and outlasts(self.backlog[0])
         first = self.backlog[0] if self.has_first else None
         self.keep(lambda frame: frame is first or are_last_words(frame))

@@ -109,8 +109,8 @@ class GroupShards:
         return shard
 
     def replace(self, index: int) -> Shard:
-        """A shard without state in the place of one that has been loaded or unloaded: the node serves another part of
-        the groups now. It knows the topics and the groups' configs, and has not got `Loaded`."""
+        """Replace a shard by one without state, because this node serves other groups now. The new shard knows the
+        topics and the configs of groups; it has not received `Loaded`."""
         former = self.shards[index]
         self._offsets.bytes -= sum(former.hard.offset_bytes.values()) + former.hard.pending.bytes
         shard = self._new(index)

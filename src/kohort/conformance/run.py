@@ -40,7 +40,7 @@ FULL_LONGEST_S = 900.0
 PATIENCE = Patience(parked=0.15, late=0.3, sweep=2.0)
 CALM = Patience(parked=0.3, late=0.5, sweep=2.0, measured=True)
 LATE, DRIFT = 0.4, 0.5
-"""Seconds of a scenario by which one answer may be late, and all together."""
+"""In seconds of a scenario: by how much one answer may be late, and by how much all answers together."""
 
 UNSET = {
     "group.max.size": "2147483647",
@@ -86,7 +86,7 @@ class Play(NamedTuple):
     why: str = ""
     seconds: float = 0.0
     late_s: float = 0.0
-    """By how much an answer was late where the clock may explain a difference; 0.0: it does not."""
+    """By how much an answer was late, if this may explain a difference; else 0.0."""
 
     @property
     def state(self) -> str:

@@ -53,7 +53,7 @@ def _result(row: rows.Row, plays: Iterable[Play]) -> Result:
 
 
 def _why(row: rows.Row, of_row: Sequence[Play]) -> str:
-    """The reason of a file that was not played, before that of one that differs about another row."""
+    """Why a row is not shown. Files that differ about another row are named before files that were not played."""
     reasons = dict.fromkeys(f"{play.file}: {play.why}" for play in of_row if play.why)
     differing = [play.file for play in of_row if play.differences]
     if differing:

@@ -22,7 +22,8 @@ HEAD = Struct(">ii")
 Rewriting = Callable[[bytes], bytes]
 """From a whole answer to the one that the client gets; both with their length."""
 BeginningRewriting = Callable[[bytes], bytes | None]
-"""The same for the part of a large answer that has arrived, with the length of the whole one; None: it takes more."""
+"""From the part of a large answer that has arrived, with the length of the whole answer, to what the client gets
+instead. None: more bytes are needed first."""
 MOST_BEGINNING = 1_048_576
 """Bytes of a beginning that is rewritten."""
 
@@ -45,11 +46,11 @@ class Owed:
         self.is_done = False
         self.is_dropped = False
         self.is_bare = False
-        """It has a length and no correlation id."""
+        """True if the answer is a length and bytes, without a correlation id."""
 
     @property
     def is_collected(self) -> bool:
-        """Nothing of it may leave yet, because it is not rewritten."""
+        """True if no byte of the answer may leave yet, because it is to be rewritten."""
         return self.rewriting is not None or self.beginning is not None
 
 

@@ -52,7 +52,7 @@ class Reading:
                 self._transport.resume_reading()
 
     def paused_for(self, now: float) -> float:
-        """How long it has not been read, by the calls of this function."""
+        """For how long reading has been paused, as far as earlier calls of this function have noticed."""
         if not self.reasons:
             self._since = None
         elif self._since is None:

@@ -22,7 +22,7 @@ LAST_PORT = 65_535
 MISSES = 3
 GONE_AFTER_S = 60.0
 FORGOTTEN_AFTER_S = 86_400.0
-"""A broker that has been away for so long gives its slot, and with it its port, to the next new one."""
+"""After this time without a broker, the next new broker gets its slot, and with it its port."""
 PARTITIONS_AN_EVENT = 1_000
 """Of topics that are taken over in one turn."""
 HAS_TOPIC = frozenset((ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE))
@@ -66,8 +66,8 @@ class View:
         apis: Sequence[UpstreamApi],
         now_s: float,
     ) -> list[UpstreamSeen]:
-        """The beginning of an answer about all topics. Raises AnotherCluster. The events of this and the next two have
-        to reach the broker, in their order."""
+        """An answer about all topics begins; `see_topics` gets its topics, and `see_end` all names. The events of the
+        three must reach the broker in this order. Raises AnotherCluster."""
         self._check_cluster(cluster_id)
         self._see_brokers(brokers, now_s)
         cluster = UpstreamValue(
@@ -81,13 +81,13 @@ class View:
         return [UpstreamSeen(cluster=cluster)]
 
     def see_topics(self, topics: Iterable[MetadataResponseTopic]) -> list[UpstreamSeen]:
-        """Some of its topics."""
+        """Some topics of the answer about all topics."""
         return list(
             _in_pieces([found for topic in topics if (found := self._changed(topic, trusted=True)) is not None])
         )
 
     def see_end(self, names: Set[str], now_s: float) -> list[UpstreamSeen]:
-        """`names`: those of all its topics."""
+        """The answer about all topics has ended. `names`: the names of all its topics."""
         gone = self._gone(names, now_s)
         return [UpstreamSeen(gone=tuple(gone))] if gone else []
 

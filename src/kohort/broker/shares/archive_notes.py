@@ -18,7 +18,7 @@ SHOWN = 5
 MOST_MEMBERS = 20
 """Members that are named within an interval."""
 MOST_GROUPS = 10_000
-"""Groups of which is known when their last entry was."""
+"""Groups whose time of the last entry is kept."""
 
 
 class _Pending:

@@ -35,7 +35,7 @@ class InFlight(msgspec.Struct, array_like=True):
     last: int
     member: str
     deliveries: int
-    """With this one."""
+    """Including the present one."""
     left_ms: Millis
     """Until the lock ends."""
 
@@ -79,13 +79,14 @@ class ShareReport(msgspec.Struct, omit_defaults=True):
     lock_ms: Millis
     now_ms: Millis
     is_loaded: bool = False
-    """A member has fetched from it since the server's start. Without that nothing is in flight, and nothing counted."""
+    """True if a member has fetched from the share-partition since the server started. Else nothing is in flight or
+    counted."""
     stands_ms: Millis = 0
-    """How long the start offset has not moved, since it was loaded at most."""
+    """For how long the start offset has not moved; at most the time since the share-partition was loaded."""
     first_deliveries: int = 0
     """How often the record at the start offset was delivered."""
     first_member: str = ""
-    """Which holds it; empty if it waits."""
+    """The member that holds the record at the start offset; empty if no member does."""
     in_flight_records: int = 0
     holders: dict[str, Holding] = {}
     """At most MOST_HOLDERS."""
@@ -104,7 +105,7 @@ class ShareReport(msgspec.Struct, omit_defaults=True):
 def report(
     state: BrokerState, key: ShareKey, stored: ShareState, partition: Partition, last: int
 ) -> Generator[int, None, bytes]:
-    """`last`: ranges of each kind, at most."""
+    """`last`: the largest number of ranges of each kind."""
     shard = state.shares.find(key)
     assert shard is not None
     settings = state.shares.settings_of(key.group)

@@ -54,7 +54,7 @@ class Sessions:
         self._of_connection: dict[ConnectionId, dict[SessionKey, None]] = {}
         self._of_broker: dict[int, int] = {}
         self._partitions = 0
-        """Of all sessions, and of those that are over and not released yet."""
+        """The number of partitions of all sessions, including ended sessions whose records are not all given back."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -115,7 +115,7 @@ class Sessions:
                 self._partitions -= 1
 
     def drop(self, session: Session) -> None:
-        """Forget a session. Its records are the caller's matter, which takes the partitions then."""
+        """Forget a session. The caller takes its partitions with `take`, and gives back their records."""
         del self._sessions[session.key]
         self._of_broker[session.key.broker] -= 1
         of_connection = self._of_connection.get(session.connection)

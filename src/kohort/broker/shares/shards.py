@@ -221,7 +221,8 @@ class ShareShards:
             left -= self._release(self._over[0], left)
 
     def release_first(self, group: str, member: str) -> bool:
-        """A step for this member, which waits for it. False if it has no session that is over."""
+        """One step for a member whose request waits until its ended session is released. False if the member has no
+        such session."""
         for session in self._over:
             if session.key.group == group and session.key.member == member:
                 self._release(session, RELEASED_AT_ONCE)
@@ -229,8 +230,8 @@ class ShareShards:
         return False
 
     def _release(self, session: Session, most: int) -> int:
-        """Returns for how many partitions. A member takes no locks in between: it opens no other session before
-        `release_first` is done."""
+        """Give back the session's records in up to `most` partitions; returns the number of partitions. The member
+        takes no locks between two such steps, because it opens no new session before `release_first` returns False."""
         places = self.sessions.take(session, most)
         of_shard: dict[int, list[ShareKey]] = {}
         for topic_id, partition in places if self.shards else ():

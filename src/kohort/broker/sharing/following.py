@@ -42,7 +42,8 @@ def see_slots(state: BrokerState, seen: SlotsSeen) -> None:
         state.topics.producer_ids.append(seen.producer_ids)
     if seen.metadata and not slots.controls:
         _follow(state, seen.metadata)
-        # What is visible may be lost in a failover. The commit of this turn comes behind it, and proves that it is not.
+        # The records that this node has read may be lost in a failover of the database. This commit is later than they
+        # are, so its success proves that they are durable.
         state.turn.operations.append(TakeSlots(METADATA_LOG, ()))
     if seen.metadata_end and not slots.controls:
         state.topics.metadata.follow(max(seen.metadata_end, state.topics.metadata.end_offset))

@@ -106,8 +106,8 @@ class TopicStore:
 
     @property
     def logs_a_turn(self) -> int:
-        """Logs that are created or deleted together. Of nodes that serve at once, each creates its own logs when it
-        learns of the topic, so none can be there before."""
+        """How many logs one turn creates or deletes. There is no limit for nodes that serve at once: each node creates
+        its own logs when it learns of the topic, so it cannot create some of them in an earlier turn."""
         return LOGS_A_TURN if self.slots is None else MANY
 
     # -- reading
@@ -284,7 +284,8 @@ class TopicStore:
     # -- topics of another controller
 
     def learn_topic(self, name: str, record: Record) -> None:
-        """The controller has created or changed a topic. This node creates those of its new logs that it has."""
+        """The controller has created or changed a topic. This node creates the new logs that lie
+        in its own slots."""
         if name not in self.catalog.topics:
             self.is_created(name)
         self.catalog.apply(record)

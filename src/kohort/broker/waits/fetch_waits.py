@@ -151,8 +151,8 @@ class FetchWaits:
                     self._by_share.pop(log, None)
 
     def share_freed(self, log: LogKey, group: str, behind: RequestId | None = None) -> None:
-        """There may be records for a member of a share group. The one that has waited longest takes them, and then
-        wakes the next one if there are more. `behind`: the fetch that leaves them, for those that came after it."""
+        """There may be records for a member of a share group. The fetch that has waited longest takes them, and then
+        wakes the next one if there are more. `behind`: a fetch that did not take them; only later fetches are woken."""
         waiting = self._by_share.get(log, {}).get(group)
         if waiting:
             at = 0 if behind is None else bisect_right(waiting, behind)

@@ -19,7 +19,7 @@ from kohort.wire.schemas.share_fetch import PartitionData
 class AcquiredRecord(NamedTuple):
     record: Record
     deliveries: int
-    """With this one."""
+    """Including this one."""
 
 
 def acquired_records(row: PartitionData, where: str) -> tuple[list[AcquiredRecord], list[tuple[int, int]]]:

@@ -26,9 +26,9 @@ class Backlog(Generic[J]):
     def __init__(self, key_limit: int | None) -> None:
         self._key_limit = key_limit
         self._ready: deque[J] = deque()
-        """These could be worked on, unless their key is at its limit meanwhile."""
+        """Jobs that can be handed out, unless their key has reached its limit since they were put here."""
         self._blocked: dict[Key, deque[J]] = {}
-        """They wait for the end of another job of their key."""
+        """Jobs that wait until another job of their key has ended."""
         self._open: dict[Key, int] = {}
         """How many jobs of a key are worked on."""
 
@@ -63,7 +63,7 @@ class Backlog(Generic[J]):
             return
         waiting = self._blocked.get(key)
         if waiting:
-            self._ready.append(waiting.popleft())  # it takes over the place
+            self._ready.append(waiting.popleft())  # it takes the place of the job that has ended
             if not waiting:
                 del self._blocked[key]
         elif self._used(key) > 1:

@@ -74,9 +74,9 @@ class Held:
     offset: int
     deliveries: int
     until: float
-    """When the lock ends, by the loop's clock; a little early rather than late."""
+    """When the lock ends, by the loop's clock: never later than at the broker."""
     extended_until: float
-    """The lock is not renewed after that."""
+    """The lock is not renewed after this instant."""
     is_renewable: bool = True
     is_renewing: bool = False
     is_settled: bool = False
@@ -147,7 +147,7 @@ class BrokerSession:
         self._fetching: asyncio.Future[Any] | None = None
         self._acking: asyncio.Future[Any] | None = None
         self._fetch_after = 0.0
-        """No fetch before, by the loop's clock."""
+        """When the next fetch may be sent, by the loop's clock."""
         self._failures = 0
         """Fetches in a row that were refused."""
         self._renew_at = float("inf")

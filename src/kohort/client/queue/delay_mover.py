@@ -90,7 +90,7 @@ class Mover:
     """The jobs that wait. Use it from one thread."""
 
     def __init__(self, cluster: Cluster, writer: TransactionalWriter, topic: str, targets: Collection[str]) -> None:
-        """`targets`: the topics to which jobs are moved; those of others stay where they are."""
+        """`targets`: the topics to which jobs are moved. Jobs of other topics stay in the delay topic."""
         self._cluster = cluster
         self._place = topic, 0
         self._targets = targets

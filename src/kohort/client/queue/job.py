@@ -145,8 +145,8 @@ class Job:
         return await self.conclude(error)
 
     async def conclude(self, error: BaseException | None) -> bool:
-        """The end of the work on the job, with what it raised. True if the exception is dealt with, which is so for all
-        but those that end a program or a task."""
+        """End the work on the job; `error` is the exception that the work raised. True if the exception is handled
+        here: any exception but those that end a program or a task."""
         if not self.is_open:
             if isinstance(error, Exception):
                 log.error("%r: its work raised after it had an outcome", self, exc_info=error)

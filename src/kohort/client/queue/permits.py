@@ -34,9 +34,9 @@ class Permits:
         self._changed = changed
         self._used = used
         self._held: set[Shard] = set()
-        """Free to be used, or in use."""
+        """The permits of this worker, used or not."""
         self._leaving = 0
-        """Asked back, and in use."""
+        """How many permits the group has asked back that jobs still use."""
         self._freed = asyncio.Event()
 
     def count(self) -> int:

@@ -12,8 +12,9 @@ from kohort.wire.errors import ErrorCode
 
 LOCK, LIMIT, RESET = "share.record.lock.duration.ms", "share.delivery.count.limit", "share.auto.offset.reset"
 SPARE = 1
-"""Deliveries above the queue's limit, if it has a dead-letter topic: whoever gets a job with one of these writes the
-dead letter that a worker which died has not written."""
+"""How far the group's limit of deliveries is above the queue's, if the queue has a dead-letter topic. In such a
+delivery the worker only writes the dead letter, because the worker of the delivery before has died without writing
+it."""
 
 log = logging.getLogger("kohort.client")
 

@@ -67,7 +67,8 @@ class Ack:
     kind: int
     done: Callable[[int], None]
     alone: bool = False
-    """Sent again by itself in its partition, because it was refused together with others."""
+    """True if the next request has only this acknowledgement of its partition, because a request with several was
+    refused."""
 
 
 class ShareSession:
@@ -160,7 +161,7 @@ class ShareSession:
         return request, []
 
     def answered(self, sent: Sequence[Ack], response: ShareAcknowledgeResponse) -> list[tuple[Ack, int]]:
-        """The acknowledgements with an outcome. Others wait again."""
+        """The acknowledgements that have an outcome, with their error codes. The others are sent again."""
         if response.error_code:
             if response.error_code in LOST_SESSION:
                 self.is_broken = True

@@ -29,7 +29,7 @@ from kohort.client.queue.share_member import Member
 from kohort.client.queue.share_session import ACCEPT, REJECT, RELEASE, Place
 
 MOST_REMEMBERED = 10_000
-"""Outcomes that could not be stored, for the case that their jobs come back."""
+"""How many outcomes that could not be stored are kept, to be stored if their jobs are delivered again."""
 UNCONFIRMED = "the lock had ended: the job may be delivered again"
 
 log = logging.getLogger("kohort.client")
@@ -55,9 +55,9 @@ class Worker:
         self._backoff = Backoff(self._options["retry_backoff"], self._options["retry_backoff_max"])
         self._backlog: Backlog[Job] = Backlog(self._options["key_concurrency"])
         self._jobs: dict[tuple[Place, int], Job] = {}
-        """All without an outcome, and those that wait for their retry."""
+        """Jobs without an outcome, including those that wait for their retry."""
         self._waiting: dict[Job, asyncio.TimerHandle] = {}
-        """They are given back when the timer fires."""
+        """Jobs that wait for their retry. A job is given back when its timer fires."""
         self._remembered: OrderedDict[tuple[Place, int], int] = OrderedDict()
         """Outcomes that could not be stored."""
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -98,7 +98,7 @@ class Worker:
             try:
                 await waiter
             except asyncio.CancelledError:
-                self._wake()  # another one may take what woke this one
+                self._wake()  # the job that woke this call is free for another call
                 raise
             finally:
                 if waiter in self._waiters:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 FACTOR = 1 / 3
-"""The seconds that a second of a scenario takes. With a smaller factor, ordinary delays would exceed the distance of
-two events."""
+"""How many real seconds a second of a scenario takes. With a smaller factor, ordinary delays would be longer than the
+time between two events."""
 
 SLOWEST = 2
 """The factor of the last repetitions. A busy machine is often a third of a second late, and rarely two seconds."""
@@ -36,7 +36,8 @@ class Profile:
     """Settings that are the same however fast time goes."""
     factor: float = FACTOR
     parked_s: float = 0.0
-    """After this time a request is surely parked: a rebalance that waits for no member has ended, however late."""
+    """A request without an answer after this time is parked: by then even a late rebalance that waits for no member has
+    ended."""
 
     @property
     def settings(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ MOST_NAMES = 10_000
 
 
 def of_other_protocol(body: Any) -> ErrorCode:
-    """The error of a request for a share group that no share group takes; NONE for every other request (SH26)."""
+    """The error for a request that share groups do not take; NONE for a request that they take (SH26)."""
     match body:
         case ShareGroupHeartbeatRequest() | AlterShareGroupOffsetsRequest() | DeleteShareGroupOffsetsRequest():
             return ErrorCode.NONE

@@ -53,8 +53,8 @@ class ShareGroup(msgspec.Struct):
     initialized: dict[bytes, TopicPartitionsInfo] = {}
     """By topic id: the partitions that have a state."""
     initializing: dict[bytes, TopicPartitionsInfo] = {}
-    """By topic id: partitions that get a state in several steps. A topic without a state before begins where the
-    group's auto.offset.reset says, another one at the beginning of its new partitions (SH29)."""
+    """By topic id: partitions that get a state in several steps. If the topic has no state yet,
+    they begin where the group's auto.offset.reset says; else at the beginning of the partition (SH29)."""
     deleting: dict[bytes, str] = {}
     """Topic ids, and names, whose state is deleted in several steps. `initialized` has their partitions meanwhile."""
     subscribers: dict[str, int] = {}

@@ -36,7 +36,7 @@ class ShareStates:
         self._running = running
         self.topics = Topics()
         self._done: dict[str, int] = {}
-        """By group: of the partitions that are being initialized or deleted, how many are done."""
+        """By group: how many of the partitions that are being initialized or deleted are done."""
 
     # -- what is there
 
@@ -83,7 +83,7 @@ class ShareStates:
             self._begin(group, now)
 
     def _event(self, group: ShareGroup, topic_id: bytes, indexes: Sequence[int], *, anew: bool) -> InitializeShares:
-        # Of partitions that a topic got later, the group has skipped nothing (SH29).
+        # Partitions that were added to a topic are read from their beginning, so nothing is skipped (SH29).
         start = 0 if topic_id in group.initialized else RESET
         return InitializeShares(group.group_id, topic_id, tuple(indexes), group.epoch, start, anew)
 
@@ -121,7 +121,7 @@ class ShareStates:
         return bool(gone)
 
     def drop(self, group: ShareGroup) -> None:
-        """The group is deleted, and what is left of its states."""
+        """The group is deleted: delete the states that are left."""
         for infos in (group.initialized, group.initializing):
             for topic_id, info in infos.items():
                 self._running.out.shares.append(DeleteShares(group.group_id, topic_id, info.partitions))

@@ -90,7 +90,7 @@ class ShareTargets:
     def refresh(self, group: ShareGroup, now: Millis, *, bump: bool) -> None:
         """Initialize what is missing, and make a new target if that is needed. `bump`: something else has changed."""
         metadata_hash = hash_of(self.topics, group.subscribers)
-        # What is missing waits for an initialization that is under way.
+        # While an initialization is under way, further partitions without a state wait for its end.
         lacks = not group.initializing and bool(self.states.count_missing(group.subscribers, group))
         if bump or lacks or metadata_hash != group.metadata_hash:
             self.emit(share_group_record(group.group_id, group.epoch + 1, metadata_hash))

@@ -35,7 +35,7 @@ class Initialize(msgspec.Struct, frozen=True, gc=False):
     start: int = RESET
     request_id: RequestId = NOBODYS
     anew: bool = True
-    """False: what has a state keeps it."""
+    """False: share-partitions that have a state keep it."""
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
@@ -154,7 +154,7 @@ class Archived(NamedTuple):
     deliveries: int
     why: str
     member: str
-    """That rejected it, or had it last."""
+    """The member that rejected the records, or held them last."""
     at_ms: Millis
 
 

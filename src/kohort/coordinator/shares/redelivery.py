@@ -18,7 +18,7 @@ Range = tuple[int, int]
 
 
 def again(state: ShareState, wanted: Sequence[Range], end: int) -> tuple[int, list[Cell], int]:
-    """The new start and cells, and how many offsets become available. `end`: behind what was fetched.
+    """The new start and cells, and how many offsets become available. `end`: the first offset that was never fetched.
 
     Offsets that are not finished are left as they are."""
     ranges = [(first, min(last, end - 1)) for first, last, *_ in in_order((a, b, 0, 0) for a, b in wanted)]

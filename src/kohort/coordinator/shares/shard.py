@@ -77,9 +77,9 @@ SHARES_TOPIC = "__share_group_state"
 DUE_AT_ONCE = 1_000
 """Ranges that one step looks at to end locks; the shard stays due while there are more."""
 LOOK = 50
-"""As many as one share-partition counts for, besides its ranges."""
+"""How many ranges a share-partition counts as within DUE_AT_ONCE, in addition to its own."""
 STATE_BYTES = 1_000
-"""Counted for each share-partition, besides its ranges."""
+"""Bytes that each share-partition counts in addition to its ranges."""
 MOST_CHANGES = 1_000
 """Cells of an update; more are written as a snapshot. The broker keeps only the newest of a turn's large records of one
 key, so an update must never be large."""
@@ -106,8 +106,9 @@ class ShareShard:
         size: Total | None = None,
         most_bytes: int = LONG_MAX,
     ) -> None:
-        """`total` counts the ranges in memory of all shards, `size` the bytes of all share-partitions' states without
-        them. The group coordinator limits the states of its groups; beyond `most_bytes`, nobody else adds any."""
+        """`total` counts the ranges in memory of all shards; `size` counts the bytes of all states of share-partitions,
+        without their ranges. The group coordinator has a limit of its own for the states of its groups. Others, such as
+        clients that send InitializeShareGroupState, add no state beyond `most_bytes`."""
         self.log = LogName(SHARES_TOPIC, index)
         self.states: dict[ShareKey, ShareState] = {}
         """The hard state. Handlers may read it."""

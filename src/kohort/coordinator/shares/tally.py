@@ -18,8 +18,8 @@ from kohort.coordinator.shares.share_partition import Lock
 DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER = "delivered", "accepted", "released", "lock ended", "session over"
 REJECTED, TOO_OFTEN, GAPS, SKIPPED = "rejected", "delivered too often", "gaps", "skipped"
 OUTCOMES = (DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER, REJECTED, TOO_OFTEN, GAPS, SKIPPED)
-"""What is counted, in records. The first is a delivery, the others end one; skipped are records of aborted
-transactions, and those that are no longer in the log, which nobody is to get."""
+"""What is counted, in records. The first is a delivery, and the others end one. SKIPPED are records that are not to be
+delivered, because their transaction was aborted or they are no longer in the log."""
 KEPT = 50
 """Ranges of archived records."""
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 OVERLAP_S = 5.0
-"""What others have said so long before the last look may have become visible after it."""
+"""Rows that other nodes wrote up to this long before the last look are read again: they may have become visible
+later."""
 
 
 class LogEnds:

@@ -183,7 +183,7 @@ class Sharing:
 
 
 def _lasting(said: SlotsSeen) -> SlotsSeen:
-    """What is the same at the next look if nothing has changed."""
+    """The part of a look that is equal at the next look if nothing has changed."""
     return SlotsSeen(said.nodes, said.owners, said.epochs)
 
 

@@ -217,7 +217,7 @@ def _evaluated(
         state.reads.remove(wait.context.request_id)
     has_news = bool(looking.rows) or bool(sharing.acked)
     if not has_news and not is_due and session.partitions and state.fetch_waits.has_room(wait.size):
-        for found in looking.found:  # fewer than its MinBytes: they may be enough for a fetch that came later
+        for found in looking.found:  # too few for this fetch's MinBytes, perhaps enough for a later fetch
             state.fetch_waits.share_freed(found.log.log, found.key.group, behind=wait.context.request_id)
         # Records behind those that nobody is to get are looked for in the next turn.
         return _parked(state, wait, looking.waits_for, woken=looking.pending or looking.skipped)

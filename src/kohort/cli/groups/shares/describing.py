@@ -113,7 +113,7 @@ def notes(offsets: ShareOffsets) -> list[str]:
 
 
 def is_full(one: ShareOffset) -> bool:
-    """Whether as many offsets are open as may be (SH37)."""
+    """True if no further offset may be open: the window is full (SH37)."""
     if one.records is None or one.start is None:
         return False
     return bool(one.records["next_offset"] - one.start >= one.records["window"])

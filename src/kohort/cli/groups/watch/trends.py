@@ -166,7 +166,7 @@ class Trends:
 
     def _with_ages(self, survey: Survey, lag: GroupLag, *, is_shared: bool) -> GroupLag:
         if lag.as_of_ms is not None or is_shared:
-            return lag  # how old the first unfinished record of a share group is, its offset alone does not tell
+            return lag  # the offset of the first unfinished record does not tell its age
         estimated = {}
         for place, one in lag.partitions.items():
             age_ms = None
