@@ -127,7 +127,7 @@ def test_release(kohort: Kohort, bootstrap: str, worker: ShareMember, group: str
     worker.begin_again(1)
     released = json.loads(kohort(*command, "--all", "--execute", "--yes", "-o", "json").out)
     assert released["members"][0]["held"] == [{"topic": group, "partition": 0, "records": 3, "error": None}]
-    assert "it holds nothing there; nothing was released" in kohort(*command, "worker", code=1).err
+    assert "the member holds no records there; nothing was released" in kohort(*command, "worker", code=1).err
 
 
 def test_release_of_another_group_ends_its_hold(kohort: Kohort, cluster: Cluster, unique: str) -> None:
@@ -142,7 +142,7 @@ def test_redeliver(kohort: Kohort, worker: ShareMember, group: str) -> None:
     command = ("groups", "redeliver", group)
     assert "which records? Add --archived" in kohort(*command, code=2).err
     assert "--offset needs one partition" in kohort(*command, "--offset", "3", code=2).err
-    assert "'5-3' is not an offset" in kohort(*command, "--topic", f"{group}:0", "--offset", "5-3", code=2).err
+    assert "'5-3' is neither an offset" in kohort(*command, "--topic", f"{group}:0", "--offset", "5-3", code=2).err
     in_flight = kohort(*command, "--topic", f"{group}:0", "--offset", "3-5", code=1)
     assert "none of these records is finished" in in_flight.err
     planned = json.loads(kohort(*command, "--archived", "--why", "rejected", "-o", "json").out)

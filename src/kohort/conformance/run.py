@@ -142,9 +142,9 @@ class Kit:
             raise NotServed(f"the answers of {reference.NAME} are not recorded")
         scenario = reference.scenario(file.name).scenario
         if any(command.startswith("restart") for command in scenario.commands):
-            raise NotServed("the broker would have to be started again")
+            raise NotServed("it needs a restart of the broker")
         if scenario.is_alone and not self._target.is_free(""):
-            raise NotServed("it uses the group without a name, and there is one")
+            raise NotServed("it creates the group with the empty name, and the broker has that group already")
         self._factors[file.name] = factor = self._factor(scenario.profile, scenario.commands)
         limit = QUICK_LONGEST_S if self._quick else FULL_LONGEST_S
         if (takes_s := sum(scenario.hints.elapsed_ms) / 1000 * factor) > limit:

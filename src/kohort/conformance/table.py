@@ -57,7 +57,7 @@ def _why(row: rows.Row, of_row: Sequence[Play]) -> str:
     reasons = dict.fromkeys(f"{play.file}: {play.why}" for play in of_row if play.why)
     differing = [play.file for play in of_row if play.differences]
     if differing:
-        return f"{', '.join(differing)}: an earlier answer is different, which is about another row"
+        return f"{', '.join(differing)}: an earlier answer, about another row, is different"
     return "; ".join(reasons) or rows.why_not_shown().get(row.name, "no file shows it")
 
 

@@ -166,7 +166,7 @@ class Answers:
         else:
             owed.beginning = None
         if owed.rewriting is not None and length > self._max_bytes:
-            raise ProtocolError(f"an answer of {length} bytes, which has to be read")
+            raise ProtocolError(f"an answer of {length} bytes; the gateway rewrites at most {self._max_bytes}")
         stream.under_way, stream.left = owed, 4 + length
 
     def _take(self, owed: Owed, part: bytes, is_last: bool, out: list[bytes]) -> None:

@@ -159,7 +159,7 @@ class Requests:
         if missing > 0:
             return []
         if missing < 0:
-            raise ProtocolError("bytes behind a message of a login that is not answered")
+            raise ProtocolError("more bytes before the last message of a login is answered")
         whole, self._head = self._head, b""
         return [Piece(Request(BARE, 0, 0, Route.WHOLE), Route.WHOLE, whole)]
 

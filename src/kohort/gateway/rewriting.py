@@ -66,7 +66,7 @@ def moved_brokers(
         if (at := address_of(broker.node_id)) is not None
     )
     if found and not brokers:
-        raise ProtocolError("the brokers that it names have no listener of the gateway yet")
+        raise ProtocolError("the gateway has no listener yet for any broker that the answer names")
     return brokers
 
 

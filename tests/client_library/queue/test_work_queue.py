@@ -353,7 +353,7 @@ async def test_what_cannot_be(server: KohortServer) -> None:
         assert repr(queue) == "<work queue 'jobs', not taking jobs>"
         with pytest.raises(Misuse, match="has no group"):
             await anext(queue.take())
-        with pytest.raises(Misuse, match="takes a queue with a delay topic"):
+        with pytest.raises(Misuse, match="a delay needs a delay topic"):
             await queue.put("a", delay=1)
         with pytest.raises(ValueError, match="is no topic of the queue; it has jobs"):
             await queue.put("a", topic="other")
@@ -372,7 +372,7 @@ async def test_a_cluster_without_share_groups() -> None:
     with KohortServer() as plain:
         async with queue_of(plain) as queue:
             await queue.put("a")
-            with pytest.raises(UnsupportedVersion, match=r"no share groups; they take Apache Kafka 4\.2, or kohort"):
+            with pytest.raises(UnsupportedVersion, match=r"no share groups; they need Apache Kafka 4\.2, or kohort"):
                 await anext(queue.take())
 
 

@@ -84,6 +84,6 @@ def check_owner(catalog: Catalog, data_dir: str, *, is_gateway: bool) -> None:
     """Raises WrongDirectory if the data are those of a server, and a gateway starts on them, or the other way round."""
     has_topics = any(not (topic.is_followed or topic.is_internal) for topic in catalog.topics.values())
     if (has_topics and is_gateway) or (catalog.upstream is not None and not is_gateway):
-        whose = "server; kohort serve" if is_gateway else "gateway; kohort gateway"
-        where = f"the data directory {data_dir} is" if data_dir else "the data are"
-        raise WrongDirectory(f"{where} that of a {whose} takes it")
+        owner, command = ("server", "serve") if is_gateway else ("gateway", "gateway")
+        where = f"the data directory {data_dir} is that" if data_dir else "the data in the database are those"
+        raise WrongDirectory(f"{where} of a {owner}; run kohort {command} on it")

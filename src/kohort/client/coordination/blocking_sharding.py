@@ -92,7 +92,7 @@ class BlockingSharding(BlockingMember[Sharding]):
         """End the work on all items, leave the group, end the thread. May be called in any thread but those of the
         work, also twice."""
         if threading.current_thread() in self._working:
-            raise Misuse("close was called in the work on an item, and waits for its end")
+            raise Misuse("close was called in the work on an item, for whose end it waits; call it in another thread")
         super().close()
 
     async def _begin(self) -> None:

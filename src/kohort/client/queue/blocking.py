@@ -260,7 +260,7 @@ class BlockingWorkQueue:
     def close(self) -> None:
         """As WorkQueue.close; ends the thread. May be called in any thread but those of `run`, also twice."""
         if threading.current_thread() in self._working:
-            raise Misuse("close was called in the work on a job, and waits for its end")
+            raise Misuse("close was called in the work on a job, for whose end it waits; call it in another thread")
         self._thread.end("close", self._inner.close)
 
     def __enter__(self) -> Self:

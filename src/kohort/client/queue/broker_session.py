@@ -235,7 +235,7 @@ class BrokerSession:
         version = connection.exchange.version_of(ShareFetchRequest)
         if version < RENEWING_VERSION:
             raise UnsupportedVersion(
-                f"the broker at {connection.address} serves ShareFetch up to version {version}; a work queue takes "
+                f"the broker at {connection.address} serves ShareFetch up to version {version}; a work queue needs "
                 f"version {RENEWING_VERSION} (Apache Kafka 4.2, or kohort)"
             )
 

@@ -59,7 +59,7 @@ async def move_delayed(settings: Settings, bootstrap_servers: str | Sequence[str
             try:
                 await asyncio.shield(moving)
             except KafkaError as error:
-                log.warning("group %s: delayed jobs cannot be moved: %s; it is tried again", group, error)
+                log.warning("group %s: delayed jobs cannot be moved: %s; the worker tries again", group, error)
                 await asyncio.sleep(AGAIN_S)
             finally:
                 stop.set()
@@ -162,7 +162,7 @@ class Mover:
             self._writer.produce(batches)
             self._writer.commit()
         except MustAbort as error:
-            log.warning("delay topic %s: %s; it is tried again", self._place[0], error)
+            log.warning("delay topic %s: jobs cannot be moved: %s; the worker tries again", self._place[0], error)
             self._writer.abort()
             for key, job in due.items():
                 heapq.heappush(self._due, (job.due_ms, next(self._numbers), key))

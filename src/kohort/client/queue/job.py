@@ -149,7 +149,7 @@ class Job:
         here: any exception but those that end a program or a task."""
         if not self.is_open:
             if isinstance(error, Exception):
-                log.error("%r: its work raised after it had an outcome", self, exc_info=error)
+                log.error("%r: the work on it raised an exception after the outcome", self, exc_info=error)
             return error is None or isinstance(error, Exception)
         try:
             match error:
@@ -162,12 +162,12 @@ class Job:
                 case LockLost():
                     raise error
                 case Exception():
-                    log.warning("%r: its work raised", self, exc_info=error)
+                    log.warning("%r: the work on it raised an exception", self, exc_info=error)
                     await self.retry(None, f"{type(error).__name__}: {error}")
                 case _:
                     await self.release()
         except LockLost as lost:
             log.warning("%s", lost)
         except KafkaError as failed:
-            log.error("%r has no dead letter yet: %s; it is tried again", self, failed)
+            log.error("%r: its dead letter cannot be written: %s; the worker tries again", self, failed)
         return error is None or isinstance(error, Exception)

@@ -54,7 +54,7 @@ def configure_group(cluster: Cluster, settings: Settings) -> None:
     current = {entry.name: entry.value for entry in cluster.configs_of(ResourceType.GROUP, settings.group_id)}
     if LIMIT not in current:
         raise UnsupportedVersion(
-            f"group {settings.group_id}: the cluster has no share groups; they take Apache Kafka 4.2, or kohort with "
+            f"group {settings.group_id}: the cluster has no share groups; they need Apache Kafka 4.2, or kohort with "
             "group.share.enable=true"
         )
     changes: dict[str, str | None] = {name: value for name, value in wanted.items() if current.get(name) != value}

@@ -142,7 +142,7 @@ class WorkQueue:
             raise ValueError(f"put: {chosen!r} is no topic of the queue; it has {', '.join(self.topics)}")
         delay_topic = self._options["delay_topic"]
         if delay > 0 and delay_topic is None:
-            raise Misuse("put: a delay takes a queue with a delay topic: WorkQueue(..., delay_topic=...)")
+            raise Misuse("put: a delay needs a delay topic: WorkQueue(..., delay_topic=...)")
         await self._ready()
         given = headers.items() if isinstance(headers, Mapping) else headers
         record = NewRecord(_bytes(key), _bytes(value), now_ms(), tuple((name, _bytes(text)) for name, text in given))

@@ -17,7 +17,7 @@ from kohort.cli.places import Scope
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 
-AGAIN = "The group begins there anew, as its share.auto.offset.reset says."
+AGAIN = "The group then begins there as its share.auto.offset.reset says."
 
 
 def delete_share_offsets(cluster: Cluster, group: str, scope: Scope, *, yes: bool, output: Format) -> None:

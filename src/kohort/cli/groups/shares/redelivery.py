@@ -137,7 +137,7 @@ def range_of(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", text, re.ASCII)
     first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
     if not 0 <= first <= last < LARGEST_OFFSET:
-        raise typer.BadParameter(f"{text!r} is not an offset, or two as 5-9", param_hint=["--offset"])
+        raise typer.BadParameter(f"{text!r} is neither an offset nor a range such as 5-9", param_hint=["--offset"])
     return first, last
 
 
@@ -185,7 +185,9 @@ def warnings(offsets: ShareOffsets, wanted: Sequence[Again]) -> list[str]:
         records = offsets.partitions[place].records or {}
         if records and records["next_offset"] - first >= records["window"]:
             wide.append(place)
-    lines = [f"nothing new is handed out before they are finished, as the window is full then: {words_of(wide)}"]
+    lines = [
+        f"no new records are handed out until these are finished, because the window is full then: {words_of(wide)}"
+    ]
     return lines if wide else []
 
 

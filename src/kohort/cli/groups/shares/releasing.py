@@ -59,7 +59,7 @@ def release(
         found = described(cluster, group)
         if found.type != SHARE:
             if members or every or topic or execute:
-                raise typer.BadParameter(f"group {group} is no share group: release takes its name alone")
+                raise typer.BadParameter(f"group {group} is no share group: give release its name and nothing else")
             typer.echo(end_hold(cluster, group))
             return
         if every == bool(members):
@@ -73,7 +73,8 @@ def release(
             _print(rows, offsets, wanted)
         refused: dict[tuple[str, TopicPartition], ErrorCode] = {}
         if offsets.tells_records and not rows:
-            fail(f"{'they hold' if every or len(wanted) > 1 else 'it holds'} nothing there; {UNCHANGED}")
+            who = "the members hold" if every or len(wanted) > 1 else "the member holds"
+            fail(f"{who} no records there; {UNCHANGED}")
         if execute:
             confirm(question(group, rows, wanted), yes=yes, declined=UNCHANGED, err=output != Format.TABLE)
             refused = give_back(cluster, group, held if offsets.tells_records else None, wanted, places)

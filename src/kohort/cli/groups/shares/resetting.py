@@ -35,7 +35,7 @@ def set_start_offsets(cluster: Cluster, group_id: str, moves: Sequence[Move]) ->
     refused = cluster.share_groups.set_offsets(group_id, {move.place: move.new.offset for move in moves})
     if refused:
         [first, *_] = refused.values()
-        fail(f"not set, because of {first.name}: {words_of(refused)}; the others are")
+        fail(f"not set, because of {first.name}: {words_of(refused)}; the other start offsets are set")
 
 
 def undo_lines_of_shares(group_id: str, moves: Sequence[Move], backup: str | None) -> list[Line]:
