@@ -391,3 +391,11 @@ def outlasts(frame: bytes) -> bool:
 
 def may_be_last_words(frame: bytes) -> bool:
     return int.from_bytes(frame[:2], "big") in LAST_WORDS
+
+
+def is_made(api: Api, request: Any, *, is_first: bool) -> bool:
+    """True if this request, which `Connection.closes` has kept, is handled although its client has closed the
+    connection. `is_first`: it was the first that waited."""
+    if api in BEATS:
+        return bool(request.member_epoch < 0)
+    return is_first or api is not PRODUCE or request.acks == 0

@@ -30,14 +30,12 @@ from kohort.broker.answers import Encoded, encoded
 from kohort.broker.apis import (
     API_VERSIONS,
     APIS,
-    BEATS,
     FETCHES,
     HEARTBEATS,
     OFFSET_COMMIT,
-    PRODUCE,
     SECRETS,
-    Api,
     advertised,
+    is_made,
     may_be_last_words,
     outlasts,
 )
@@ -278,7 +276,6 @@ class Broker:
         self._throttling.forget(connection)
         self.repeats.forget(connection_id)
         self.works.close(connection)
-        connection.is_unread = False
         connection.closes(outlasts, may_be_last_words)
         if connection.parked is not None:
             parked = self._parked.pop(connection.parked)
@@ -329,7 +326,7 @@ class Broker:
             self._emit(Send(connection.id, found), len(found))
             return
         api, header, request = found.api, found.header, found.request
-        if connection.closing and not _outlasts(connection, api, request):
+        if connection.closing and not is_made(api, request, is_first=connection.take_first()):
             return
         self._state.count_of(frame).handled += 1
         self._last_request_id += 1
@@ -501,12 +498,3 @@ class Broker:
         result = resume(self._state, wait, at_once=at_once)
         if not isinstance(result, FetchWait):
             self._release(wait.context.request_id, result)
-
-
-def _outlasts(connection: Connection, api: Api, request: Any) -> bool:
-    """True if a request of a client that has closed its connection is handled. `Connection.closes` has kept the
-    request."""
-    is_first, connection.has_first = connection.has_first, False
-    if api in BEATS:
-        return bool(request.member_epoch < 0)
-    return is_first or api is not PRODUCE or request.acks == 0

@@ -168,9 +168,15 @@ class Connection:
     def closes(self, outlasts: Callable[[bytes], bool], are_last_words: Callable[[bytes], bool]) -> None:
         """The client has closed the connection. Of the backlog, keep the first request if its effect `outlasts` the
         client, and all last words."""
+        self.is_unread = False
         self.has_first = bool(self.backlog) and outlasts(self.backlog[0])
         first = self.backlog[0] if self.has_first else None
         self.keep(lambda frame: frame is first or are_last_words(frame))
+
+    def take_first(self) -> bool:
+        """Whether the next request of the backlog was the first when the client closed; False for later requests."""
+        is_first, self.has_first = self.has_first, False
+        return is_first
 
     def wait_from(self, now: Millis) -> None:
         """What has waited so far waited on purpose: behind a parked request, for the end of a mute, or for the client
