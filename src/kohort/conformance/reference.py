@@ -77,7 +77,7 @@ def sequence(name: str) -> tuple[Step, ...]:
 
 
 NEEDS: dict[str, dict[str, str]] = {}
-"""Settings that a sequence counts on, where Kafka with its defaults answers otherwise."""
+"""By sequence: settings without which Kafka answers otherwise."""
 
 
 def needs(name: str) -> dict[str, str]:

@@ -109,7 +109,7 @@ class Answers:
 
     @property
     def is_late(self) -> bool:
-        """Answers of the coordinator wait for one of the upstream broker."""
+        """True if answers of the coordinator wait behind an answer of the upstream broker."""
         if self.due_from is not Route.UPSTREAM:
             return False
         return any(owed.is_done and owed.source is Route.OWN for owed in self._order)

@@ -29,7 +29,7 @@ LINGERING = 8
 
 
 class Visited(Protocol):
-    """The part of a link that is used here."""
+    """What `Buffers` calls of a link."""
 
     def visit(self) -> Writer | None:
         """Count the requests that it holds. Returns what counts its answers; None if it need not be visited again."""
@@ -70,7 +70,7 @@ class Buffers:
             self._measure()
 
     def lingers(self, size: int) -> bool:
-        """Whether so many bytes may wait for an upstream broker without their client. `lingered` ends it."""
+        """True if `size` bytes of a client that has gone may wait for an upstream broker. `lingered` ends the wait."""
         if self._lingering + size > self._connections.inflow.limit // LINGERING:
             return False
         self._lingering += size
@@ -119,7 +119,7 @@ class Buffers:
 
 
 def _allowance(room: int) -> int:
-    """There are few values, because a transport's limits are set again when they have changed."""
+    """One of a few values, because each change of an allowance sets the limits of a transport again."""
     part = room // PART
     if part >= BUFFER_BYTES:
         return BUFFER_BYTES

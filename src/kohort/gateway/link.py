@@ -91,7 +91,7 @@ class Link:
         """Requests that wait for the upstream connection."""
         self._unsent_bytes = 0
         self._is_unsent_unanswered = False
-        """A Produce with acks=0 is one of them."""
+        """True if a Produce with acks=0 is among `_unsent`."""
         self._lingering_bytes = 0
         self._requests_limit = self._answers_limit = 0
         """Of the buffers of the two sockets."""
@@ -203,7 +203,7 @@ class Link:
             self._linger(self._upstream)
             self._upstream = None
         elif self._opening is not None and not (self._is_unsent_unanswered and self._lingers(self._unsent_bytes)):
-            # Nobody waits for the answers: the connection might have ended while the requests were on their way.
+            # The client has gone, so it gets no answers. It must expect that its requests were lost on their way.
             self._opening.cancel()
             self._unsent.clear()
 
@@ -391,7 +391,7 @@ class Link:
             self._lingering = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def _lingers(self, size: int) -> bool:
-        """Whether so many bytes may wait without their client; 0 when none do any more."""
+        """True if `size` bytes may wait although their client has gone. 0: no bytes wait any more."""
         self._owner.buffers.lingered(self._lingering_bytes)
         may = not size or self._owner.buffers.lingers(size)
         self._lingering_bytes = size if may else 0

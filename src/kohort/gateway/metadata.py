@@ -78,7 +78,8 @@ def beginning_of(frame: bytes, version: int) -> Beginning:
 def with_brokers(
     frame: bytes, version: int, beginning: Beginning, brokers: tuple[MetadataResponseBroker, ...]
 ) -> bytes:
-    """What is here of an answer, with these brokers instead of its own. Its length is right for the whole of it."""
+    """The part of an answer that has arrived, with other brokers. The length at its beginning is that of the whole new
+    answer."""
     rows = [encode(BrokerRow(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack), version) for b in brokers]
     count = unsigned_varint(1 + len(rows)) if version >= FLEXIBLE else LENGTH.pack(len(rows))
     array = b"".join((count, *rows))

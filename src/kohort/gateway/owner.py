@@ -36,7 +36,7 @@ class Owner(Protocol):
         """Called with each Metadata answer before it leaves. Raises ProtocolError if it is that of another cluster."""
 
     def learn_beginning(self, beginning: Beginning) -> None:
-        """The same of a large answer."""
+        """As `learn`, for the beginning of a large answer."""
 
     def topics_changed(self) -> None:
         """Called when a client has created, grown or deleted topics."""

@@ -35,9 +35,9 @@ WHOLE = {
 }
 """The versions of these APIs that the gateway reads. Others go where a request goes that nobody reads."""
 BARE = -2
-"""Instead of an API's key, that of a message of a login after SaslHandshake 0: a length and the message."""
+"""In the place of an API key: a login message after SaslHandshake 0, which is a length and bytes."""
 MOST_BARE = 65_536
-"""Bytes of such a message: a token."""
+"""The largest length of a BARE message, for a token."""
 MOST_WHOLE = 1_048_576
 """Bytes of a request that is collected."""
 HEAD = Struct(">ihhi")

@@ -53,7 +53,7 @@ class Login:
 
     @property
     def is_known(self) -> bool:
-        """Its messages can be read."""
+        """True if the gateway can read the messages of this mechanism."""
         return self._mechanism in KNOWN
 
     def begins(self, mechanism: str) -> None:
@@ -96,7 +96,7 @@ class Login:
 
 
 def message_of(request: Request, data: bytes) -> bytes:
-    """What a client says, in a SaslAuthenticate or bare. Raises ProtocolError."""
+    """The client's SASL message, from a SaslAuthenticate request or a bare message. Raises ProtocolError."""
     if request.key == BARE:
         return data[LENGTH.size :]
     found: bytes = decoded_request(request, data, SaslAuthenticateRequest).auth_bytes

@@ -61,7 +61,8 @@ class Reading:
 
 
 def has_gone(file_number: int) -> bool:
-    """The peer of a socket has closed it, although not all that it sent is read. Only Linux tells."""
+    """True if the peer has closed the socket, even if not all that it sent is read. Always False on other systems than
+    Linux."""
     rdhup = getattr(select, "POLLRDHUP", 0)
     if file_number < 0 or not rdhup:
         return False

@@ -47,7 +47,7 @@ def delayed(topic: str, record: NewRecord, due_ms: int) -> NewRecord:
     if record.key is not None:
         headers.append((KEY, record.key))
     if record.value is None:
-        headers.append((NULL, b""))  # a record without a value deletes a key
+        headers.append((NULL, b""))  # without a value, the record would delete its key from the compacted topic
     return NewRecord(os.urandom(16), record.value or b"", record.timestamp, (*headers, *record.headers))
 
 

@@ -53,7 +53,7 @@ class Member:
         self._stale = asyncio.Event()
         self._ended = asyncio.Event()
         self._ending: set[asyncio.Task[None]] = set()
-        """The ends of sessions with brokers that lead nothing any more."""
+        """Tasks that end sessions with brokers that lead no partition of this member any more."""
         share = ShareSettings(
             settings.group_id,
             self.member_id,
@@ -75,7 +75,7 @@ class Member:
 
     @property
     def sessions(self) -> list[BrokerSession]:
-        """Those with brokers that lead partitions of this member."""
+        """Sessions with the brokers that lead partitions of this member."""
         return [session for session in self._sessions.values() if session.places]
 
     @property

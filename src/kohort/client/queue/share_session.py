@@ -102,7 +102,7 @@ class ShareSession:
         self.is_broken = False
 
     def fail_all(self, error: int) -> None:
-        """The connection has ended: no waiting acknowledgement can be sent any more."""
+        """The connection has ended: all acknowledgements that wait get this error."""
         for queue in (self._acks, self._renewals):
             waiting = list(queue)
             queue.clear()

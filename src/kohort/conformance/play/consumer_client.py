@@ -74,7 +74,7 @@ class TopicNames:
 
 
 class Consumer:
-    """The knowledge of a client of the consumer protocol."""
+    """What a client of the consumer protocol knows."""
 
     def __init__(self) -> None:
         self.member_id = ""

@@ -65,7 +65,7 @@ class Stage(TransactionCommands, AdministrationCommands):
         self._is_named = False
         """True if the command names the version of its request."""
         self.lowered: set[str] = set()
-        """Fields that the versions in which this broker was asked do not have, or have instead."""
+        """Fields that only one of two versions has: the version of this broker's answers or of the recorded ones."""
         self._configured: dict[str, set[str]] = {}
         self._controller = self._connect("control")
 

@@ -70,8 +70,8 @@ def play(address: Address, sequence: str, commands: Sequence[str]) -> list[list[
 
 
 def unexplained(steps: Sequence[Step]) -> list[str]:
-    """Commands whose answers differ without a comment just before that names a row of docs/differences.md, as
-    `# departs ID: …`, and those that do not although there is one."""
+    """Commands that are not explained right. Before a command whose answers differ, a comment must name a row of
+    docs/differences.md, as `# departs ID: …`; before any other command there must be no such comment."""
     wrong = []
     for before, step in zip([Step(""), *steps], steps, strict=False):
         differs = step.answers["kafka"] != step.answers["kohort"]

@@ -43,7 +43,7 @@ from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequ
 
 MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 PARKED_S = 2.5
-"""Seconds of a scenario after which an answer is not late: this server, unlike the other, parked the request."""
+"""After so many seconds of a scenario, a missing answer is not late: only this server parked the request."""
 
 
 class Names(dict[Any, str]):
@@ -116,7 +116,7 @@ class WireWorld(Commands):
         self._is_named = False
         """True if the command names the version of its request."""
         self.lowered: set[str] = set()
-        """Fields that the versions in which this server was asked do not have, or have instead."""
+        """Fields that only one of two versions has: the version of this server's answers or of the recorded ones."""
         self._seen: set[str] = set()
         """Names of topics that exist or existed."""
         self._configured: dict[str, dict[str, str]] = {}
@@ -127,8 +127,8 @@ class WireWorld(Commands):
             self._topic_ids[name] = spec.topic_id
             self._names[spec.topic_id] = name
         self.late_s = 0.0
-        """The time that answers took which were due at once, and by which waits were too long, in all. Each of these
-        brings the end of a session nearer to the next command."""
+        """All delays so far, of answers that were due at once and of waits that took too long. Each one brings the end
+        of a session nearer to the next command."""
 
     # -- running
 
@@ -294,7 +294,7 @@ class WireWorld(Commands):
         return ids[0] if ids else member_id
 
     def _ms(self, milliseconds: int) -> int:
-        """Scaled. A time that is a little off a full second stays so."""
+        """A duration in the time of this run. If it is a little off a full second, it stays a little off."""
         if milliseconds <= 0 or milliseconds > 10**12:
             return milliseconds
         scaled = milliseconds * self._factor
@@ -346,7 +346,7 @@ class WireWorld(Commands):
     # -- commands that are done otherwise than in process
 
     def do_config(self, **settings: str) -> None:
-        """The servers have them."""
+        """Nothing to do: the servers were started with these settings."""
 
     def do_advance(self, by: str) -> None:
         self._pump(duration(by) * self._factor / 1000)

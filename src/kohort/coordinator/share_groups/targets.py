@@ -100,7 +100,7 @@ class ShareTargets:
             self.make(group, now)  # otherwise the last step of the initialization makes it
 
     def go_on(self, group: ShareGroup, now: Millis) -> None:
-        """The next step of what takes several."""
+        """The next step of an initialization or deletion that takes several."""
         initializes = bool(group.initializing) and not group.deleting
         if self.states.go_on(group, now):
             self.refresh(group, now, bump=initializes)

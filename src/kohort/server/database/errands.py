@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kohort.storage.postgres.engine import PostgresStorage
 
 ANSWER_S = 30.0
-"""Clients wait no longer for the controller."""
+"""How long a client waits for the answer of the controller."""
 
 
 class Errands:

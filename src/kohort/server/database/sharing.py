@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from kohort.storage.postgres.slot_table import Seen
 
 PRODUCER_IDS = 1_000
-"""Of a block."""
+"""Producer ids in a block."""
 BLOCKS = 2
-"""A node has so many blocks of producer ids, or asks for one."""
+"""A node with fewer blocks of producer ids asks for one."""
 
 Timed = tuple[Record, int]
 
@@ -107,7 +107,7 @@ class Sharing:
         wanted = {slot: to for slot, to in seen.wanted.items() if slot in held and to != node}
         gained = tuple(slot for slot, owner in enumerate(seen.owners) if owner == node and slot not in held)
         if gained and not wanted and OFFSETS_TOPIC in self._state.catalog.topics:
-            return await self._gain(nodes, seen, gained)  # clients wait
+            return await self._gain(nodes, seen, gained)  # first, because clients of these slots wait
         metadata = await self._metadata()
         if metadata is None:
             return False
@@ -124,7 +124,7 @@ class Sharing:
             await self._control(said)
             self._said = _lasting(said)
         if wanted:
-            self._storage.look_again()  # what was seen is not true any more
+            self._storage.look_again()  # that turn gives the slots away, so this look is out of date
             return True
         return not gained or await self._gain(nodes, seen, gained)
 
@@ -143,7 +143,7 @@ class Sharing:
         )
         log.debug("serving slots", gained=len(gained), slots=len(self._slots.held))
         self._said = None
-        self._storage.look_again()  # for the rest of a look
+        self._storage.look_again()  # this look has skipped what does not concern gained slots
         return True
 
     async def _metadata(self) -> tuple[tuple[Record, ...], int] | None:
@@ -174,7 +174,7 @@ class Sharing:
             for info in infos:
                 reader.count = 0
                 found[info.key] = tuple(newest_records(storage, info.key, info.start_offset))
-                # While turns are committed, a reader does not take missing rows for damage.
+                # A reader beside commits takes missing rows for rows that were just deleted. So they are counted here.
                 if reader.count != sum(1 for _ in self._storage.batches(info.key, info.start_offset)):
                     raise StorageError(f"the database lacks rows of the log {info.key}, which this node has to load")
         finally:

@@ -21,9 +21,9 @@ class Element(NamedTuple):
 
     transactional_id: str
     position: int
-    """Of the transaction among the committed ones of the id."""
+    """The position of the transaction among the committed transactions of the id."""
     name: str
-    """Of the transaction."""
+    """The name of the transaction."""
     part: int
     parts: int
     """How many elements the transaction has."""

@@ -44,9 +44,9 @@ class Reading:
 
     link: Link
     epoch: int = 0
-    """Of the next request."""
+    """The epoch of the next request of the session."""
     places: tuple[Place, ...] = ()
-    """Those of the session."""
+    """The share-partitions of the session."""
     asked_at: int = -1
     """When the request was sent that is not answered; -1: there is none."""
     held: list[tuple[Place, Range]] = field(default_factory=list)
