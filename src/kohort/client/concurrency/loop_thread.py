@@ -54,6 +54,11 @@ class LoopThread:
         """True in a forked child of the process that has the thread."""
         return self._pid != os.getpid()
 
+    def refuse_fork(self, call: str, what: str) -> None:
+        """Raises Misuse in a forked child. `what`: the noun for the object that has this thread."""
+        if self.is_forked:
+            raise Misuse(f"{call}: this {what} belongs to the process that forked this one")
+
     def run(self, work: Coroutine[Any, Any, T], closed: str) -> T:
         """Run `work` in the thread; return or raise its outcome. Interrupting the wait cancels the work. Raises Closed
         with the text `closed`."""
@@ -121,7 +126,6 @@ class LateLoopThread:
 
     def run(self, call: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `work` in the thread. Interrupting the wait cancels the work. Raises Closed, Misuse."""
-        self._check(call)
         closed = f"{call}: {self._closed}"
         if (thread := self._thread) is None:
             with self._gate:
@@ -130,12 +134,13 @@ class LateLoopThread:
                 if self._thread is None:
                     self._thread = LoopThread(self._name, self._at_exit)
                 thread = self._thread
+        thread.refuse_fork(call, self._what)
         return thread.run(work(), closed)
 
     def end(self, call: str, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run `last`, then end the thread; neither, if the thread was never started. Ending twice does nothing."""
-        if not self._ended:
-            self._check(call)
+        if self._thread is not None and not self._ended:
+            self._thread.refuse_fork(call, self._what)
         with self._gate:
             if self._ended:
                 return
@@ -145,10 +150,6 @@ class LateLoopThread:
                     self._thread.run(last(), f"{call}: {self._closed}")
                 finally:
                     self._thread.end()
-
-    def _check(self, call: str) -> None:
-        if self._thread is not None and self._thread.is_forked:
-            raise Misuse(f"{call}: this {self._what} belongs to the process that forked this one")
 
 
 def entered_loop(call: str, own: asyncio.AbstractEventLoop | None, what: str) -> asyncio.AbstractEventLoop:

@@ -121,8 +121,8 @@ class BlockingCoordinator(Callbacks):
         with _starting:
             if self._thread is None and not self._closed:
                 self._start()
-        if self._thread is not None and self._thread.is_forked:
-            raise Misuse(f"{call}: this coordinator belongs to the process that forked this one")
+        if self._thread is not None:
+            self._thread.refuse_fork(call, "coordinator")
         if self._closed and not closing:
             raise Closed(f"{call}: the coordinator of group {self.group_id} is closed")
         if self._thread is not None and self._thread.is_current:

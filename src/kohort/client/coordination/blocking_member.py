@@ -69,13 +69,13 @@ class BlockingMember(ABC, Generic[Inner]):
             if self._thread is None:
                 self._thread = LoopThread(f"kohort-group-{self.group_id}", self._leave)
                 self._thread.run(self._begin(), self._left("start"))
-            elif self._thread.is_forked:
-                raise Misuse("start: this member belongs to the process that forked this one")
+            else:
+                self._thread.refuse_fork("start", "member")
 
     def close(self) -> None:
         """End the work, leave the group, end the thread. May be called in any thread, also twice."""
-        if self._thread is not None and self._thread.is_forked:
-            raise Misuse("close: this member belongs to the process that forked this one")
+        if self._thread is not None:
+            self._thread.refuse_fork("close", "member")
         with self._gate:
             if self._closed:
                 return
@@ -101,8 +101,7 @@ class BlockingMember(ABC, Generic[Inner]):
             raise Closed(self._left(call))
         if self._thread is None:
             raise Misuse(f"{call}: use the member of group {self.group_id} in a `with`, or call `start` first")
-        if self._thread.is_forked:
-            raise Misuse(f"{call}: this member belongs to the process that forked this one")
+        self._thread.refuse_fork(call, "member")
         return self._thread.run(work(), self._left(call))
 
     def _left(self, call: str) -> str:
