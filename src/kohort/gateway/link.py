@@ -55,6 +55,8 @@ HELD_BYTES = 262_144
 """Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
 MOST_OWED = 1_000
 """Requests without an answer, above which the client is not read."""
+FEW_OWED, OWED_BYTES = 100, 300
+"""Each answer that is owed beyond the first ones counts as so many bytes, besides its own."""
 MOST_AT_ONCE = 500
 """Requests of one client that are handled before other events of the loop: some ten milliseconds."""
 CONNECT_S = 10.0
@@ -77,8 +79,10 @@ class Link:
         self._answers = Answers(owner.max_bytes)
         self._login = Login(owner.user_claim) if owner.clients_authenticate else None
         self._software = ("", "")
-        self._backlog: list[Piece] = []
+        self._backlog = b""
         """What has arrived and is not handled yet."""
+        self._is_due = False
+        """The loop will call `_handle`."""
         self._is_collecting = False
         """Bytes of a request that is collected count at `own`."""
         self._is_bound = False
@@ -129,26 +133,27 @@ class Link:
         if own is None or self._client is None or self._client.is_closing():
             return
         own.stirred = True
+        if self._backlog:
+            self._backlog += data
+            return
+        self._backlog = data
+        self._handle()
+
+    def _handle(self) -> None:
+        """Some of the backlog; the rest after other events of the loop, and when fewer answers are owed."""
+        self._is_due = False
+        own = self._own
+        if own is None or self._client is None or self._client.is_closing():
+            return
+        data = self._backlog
         try:
-            pieces = self._requests.feed(data)
+            pieces, self._backlog = self._requests.feed(data, MOST_AT_ONCE)
         except ProtocolError as error:
             self._close(TLS_CAME if data.startswith(TLS_RECORD) else f"malformed request: {error}")
-            return
-        if self._backlog:
-            self._backlog += pieces
             return
         if self._is_collecting and pieces:
             self._is_collecting = False
             own.collects(0, 0)
-        self._backlog = pieces
-        self._handle()
-
-    def _handle(self) -> None:
-        """Some of the backlog; the rest after other events of the loop."""
-        own = self._own
-        if own is None or self._client is None or self._client.is_closing():
-            return
-        pieces, self._backlog = self._backlog[:MOST_AT_ONCE], self._backlog[MOST_AT_ONCE:]
         forward: list[bytes] = []
         try:
             for piece in pieces:
@@ -171,13 +176,19 @@ class Link:
         if self._backlog:
             self._reading.pause("backlog")
             self._owner.buffers.visit(self)
-            asyncio.get_running_loop().call_soon(self._handle)
+            self._go_on()
             return
         self._reading.resume("backlog")
         held, missing = self._requests.collected
         if held:
             self._is_collecting = True
             own.collects(held, missing)
+
+    def _go_on(self) -> None:
+        """With the backlog, unless too many answers are owed already."""
+        if self._backlog and not self._is_due and "unanswered" not in self._reading.reasons:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._handle)
 
     def _check_unanswered(self) -> None:
         held = self._answers.held_bytes
@@ -195,7 +206,7 @@ class Link:
         own, self._own = self._own, None
         self._client = None
         self._reading.end()
-        self._backlog = []
+        self._backlog = b""
         self._answers = Answers(self._owner.max_bytes)  # which may refer to this link
         if own is not None:
             own.connection_lost(exc)
@@ -450,6 +461,7 @@ class Link:
             self._client.writelines(pieces)
         if len(self._answers) <= MOST_OWED // 2 and self._answers.held_bytes <= BUFFER_BYTES // 2:
             self._reading.resume("unanswered")
+            self._go_on()
 
     def _set_answers_limit(self, limit: int) -> None:
         if limit != self._answers_limit and self._client is not None:
@@ -473,7 +485,7 @@ class Link:
         own = self._own
         if own is None or self._client is None or self._client.is_closing():
             return None
-        held = self._unsent_bytes + sum(len(piece.data) for piece in self._backlog)
+        held = self._unsent_bytes + len(self._backlog) + max(0, len(self._answers) - FEW_OWED) * OWED_BYTES
         if self._upstream is not None:
             held += self._upstream.get_write_buffer_size()
         own.forwards(held)
