@@ -43,7 +43,7 @@ from kohort.gateway.requests import (
 from kohort.gateway.rewriting import decoded_request, encoded_answer, names_groups, no_groups, own_coordinator
 from kohort.gateway.sasl import Login, answer_of, message_of
 from kohort.gateway.sessions import Sessions, correlation_id_of
-from kohort.gateway.sides import OwnSide, Reading, UpstreamSide, has_gone
+from kohort.gateway.sides import OwnSide, Reading, UpstreamSide, WriteLimit, has_gone
 from kohort.server import open_files
 from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
 from kohort.wire.errors import ProtocolError
@@ -97,8 +97,7 @@ class Link:
         self._is_unsent_unanswered = False
         """True if a Produce with acks=0 is among `_unsent`."""
         self._lingering_bytes = 0
-        self._requests_limit = self._answers_limit = 0
-        """Of the buffers of the two sockets."""
+        self._requests_limit, self._answers_limit = WriteLimit(), WriteLimit()
         self._sessions = Sessions(owner.beat_s)
         self._reading, self._upstream_reading = Reading(), Reading()
 
@@ -123,7 +122,7 @@ class Link:
         self._client = client = cast(asyncio.Transport, transport)
         self._reading.begin(client)
         self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
-        self._set_answers_limit(self._owner.buffers.for_answers(0))
+        self._answers_limit.put(client, self._owner.buffers.for_answers(0))
         self._owner.opened(self)
         if not self._owner.is_known and not client.is_closing():
             self._close("the upstream cluster has not been seen yet")
@@ -354,16 +353,11 @@ class Link:
             if self._opening is None:
                 self._opening = asyncio.get_running_loop().create_task(self._open())
             return
-        self._set_requests_limit(self._upstream, limit)
+        self._requests_limit.put(self._upstream, limit)
         if len(pieces) == 1:
             self._upstream.write(pieces[0])
         else:
             self._upstream.writelines(pieces)
-
-    def _set_requests_limit(self, upstream: asyncio.Transport, limit: int) -> None:
-        if limit != self._requests_limit:
-            self._requests_limit = limit
-            upstream.set_write_buffer_limits(high=limit, low=limit // 4)
 
     async def _open(self) -> None:
         try:
@@ -381,8 +375,8 @@ class Link:
             self._close(refusal)
             transport.abort()
             return
-        self._requests_limit = 0
-        self._set_requests_limit(transport, self._owner.buffers.for_requests(0))
+        self._requests_limit = WriteLimit()
+        self._requests_limit.put(transport, self._owner.buffers.for_requests(0))
         unsent, self._unsent, self._unsent_bytes, self._is_unsent_unanswered = self._unsent, [], 0, False
         transport.writelines(unsent)
         if self._client is None:  # it has gone meanwhile
@@ -453,7 +447,7 @@ class Link:
         limit = self._owner.buffers.for_answers(sum(map(len, pieces)))
         if self._client.is_closing():
             return
-        self._set_answers_limit(limit)
+        self._answers_limit.put(self._client, limit)
         self._owner.buffers.visit(self)
         if len(pieces) == 1:
             self._client.write(pieces[0])
@@ -462,11 +456,6 @@ class Link:
         if len(self._answers) <= MOST_OWED // 2 and self._answers.held_bytes <= BUFFER_BYTES // 2:
             self._reading.resume("unanswered")
             self._go_on()
-
-    def _set_answers_limit(self, limit: int) -> None:
-        if limit != self._answers_limit and self._client is not None:
-            self._answers_limit = limit
-            self._client.set_write_buffer_limits(high=limit, low=limit // 4)
 
     def pause_own(self, *, paused: bool) -> None:
         if paused:
