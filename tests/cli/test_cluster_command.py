@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from run_command import Kohort
 
 from kohort.cli.cluster import document_of, lines_of
@@ -39,3 +40,24 @@ def test_what_is_missing_is_counted() -> None:
         "1 partition without a leader",
         "2 partitions with fewer replicas in sync than they have",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("drain", "2147483648"), "'node'"),
+        (("drain", "node1"), "'node'"),
+        (("move", "128", "--to", "1"), "'slot'"),
+        (("move", "5", "--to", "99999999999999999999"), "'--to'"),
+    ],
+)
+def test_numbers_out_of_range(kohort: Kohort, arguments: tuple[str, ...], says: str) -> None:
+    err = kohort("cluster", *arguments, "--storage", "postgresql://127.0.0.1:1/none", code=2).err
+    assert err.startswith(f"Error: Invalid value for {says}"), err
+
+
+def test_a_value_that_is_no_database(kohort: Kohort) -> None:
+    for command in (("drain", "1"), ("move", "5", "--to", "1"), ("nodes",)):
+        err = kohort("cluster", *command, "--storage", "host=a password=secret", code=2).err
+        assert "it takes postgresql://USER@HOST/DATABASE" in err
+        assert "secret" not in err

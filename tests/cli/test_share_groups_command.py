@@ -128,6 +128,9 @@ def test_release(kohort: Kohort, bootstrap: str, worker: ShareMember, group: str
     released = json.loads(kohort(*command, "--all", "--execute", "--yes", "-o", "json").out)
     assert released["members"][0]["held"] == [{"topic": group, "partition": 0, "records": 3, "error": None}]
     assert "the member holds no records there; nothing was released" in kohort(*command, "worker", code=1).err
+    assert "the members hold no records there; nothing was released" in kohort(*command, "--all", code=1).err
+    nobody = kohort("groups", "release", f"{group}x", "--all", code=1).err
+    assert f"group {group}x does not exist" in nobody
 
 
 def test_release_of_another_group_ends_its_hold(kohort: Kohort, cluster: Cluster, unique: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.coordinator import topics as topics_module
 from kohort.coordinator.assignors.spec import TopicSpec
-from kohort.coordinator.topics import Topics, hash_of, topics_of
+from kohort.coordinator.topics import LONGEST_CACHED, Topics, hash_of, topics_of
 
 NAMES = st.sampled_from([f"topic-{number}" for number in range(12)])
 CHANGES = st.lists(st.dictionaries(NAMES, st.integers(0, 5), max_size=4), max_size=12)
@@ -44,3 +45,12 @@ def test_a_change_copies_one_bucket_and_not_ten_thousand_topics() -> None:
         same = [a is b for a, b in zip(before._buckets, after._buckets, strict=True)]  # type: ignore[attr-defined]
         assert same.count(False) == 1
         assert max(map(len, after._buckets)) < 100  # type: ignore[attr-defined]
+
+
+def test_names_that_no_topic_has_are_not_kept() -> None:
+    """A member may subscribe to thousands of names of thousands of characters."""
+    before = topics_module._cached_bucket_of.cache_info().currsize
+    topics = topics_of([])
+    assert all(topics.by_name.get("x" * (LONGEST_CACHED + number)) is None for number in range(1, 1_000))
+    assert topics_module._cached_bucket_of.cache_info().currsize == before
+    assert topics.by_name.get("x" * LONGEST_CACHED) is None

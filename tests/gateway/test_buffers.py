@@ -19,7 +19,7 @@ from kohort.client.wire.blocking_connection import Connection
 from kohort.gateway import link as link_module
 from kohort.gateway.buffers import BUFFER_BYTES, LEAST_BYTES, Buffers
 from kohort.gateway.requests import HEARTBEAT, JOIN_GROUP, Request, Route
-from kohort.gateway.sessions import KEPT_S, Sessions, correlation_id_of
+from kohort.gateway.sessions import KEPT_S, MOST_BYTES, Sessions, correlation_id_of
 from kohort.server.inflow import Inflow
 from kohort.server.outflow import Outflow
 from kohort.testing import KohortServer
@@ -246,6 +246,21 @@ def test_heartbeats_are_repeated_while_a_link_is_stuck_and_not_for_ever() -> Non
     assert len(sessions.due(1_103, is_stuck=True)) == 2
     sessions.saw(Request(JOIN_GROUP, 5, 11, Route.OWN), b"")
     assert sessions.due(1_106, is_stuck=True) == [], "the next generation"
+
+
+def test_the_heartbeats_of_a_link_take_little() -> None:
+    """The last ones are kept, whatever a client sends."""
+    sessions = Sessions(2.0)
+    for number in range(1_000):
+        sessions.saw(*heartbeat(number, f"{number}-{'m' * (number * 37 % 4_100)}"))
+        kept = [len(beginning) + len(member) for member, beginning in sessions._heartbeats.items()]
+        assert sum(kept) == sessions._bytes <= MOST_BYTES
+    for number in range(1_000, 1_003):
+        sessions.saw(*heartbeat(number, f"{number}"))
+    for number in (1_000, 1_001, 1_001):
+        sessions.saw(*heartbeat(number + 1_000, f"{number}"))
+    sessions.due(0, is_stuck=True)
+    assert [correlation_id_of(frame) for frame in sessions.due(2, is_stuck=True)][-3:] == [1_002, 2_000, 2_001]
 
 
 class Held:

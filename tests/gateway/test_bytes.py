@@ -49,11 +49,16 @@ def test_requests_are_found_in_any_cut(seed: int) -> None:
     at = 0
     while at < len(stream):
         size = chance.choice((1, 3, 11, 700, 20_000))
-        for piece in splitter.feed(stream[at : at + size]):
-            if piece.request is not None:
-                found.append((piece.request, piece.data))
-            else:
-                found[-1] = (found[-1][0], found[-1][1] + piece.data)
+        rest = stream[at : at + size]
+        while rest:
+            most = chance.choice((1, 2, 500))
+            pieces, rest = splitter.feed(rest, most)
+            assert len(pieces) <= most
+            for piece in pieces:
+                if piece.request is not None:
+                    found.append((piece.request, piece.data))
+                else:
+                    found[-1] = (found[-1][0], found[-1][1] + piece.data)
         at += size
     assert [data for _, data in found] == [frame for frame, _, _ in SENT]
     assert [(one.route, one.is_answered) for one, _ in found] == [(route, answered) for _, route, answered in SENT]
@@ -63,13 +68,13 @@ def test_requests_are_found_in_any_cut(seed: int) -> None:
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\xaa"])
 def test_what_is_no_request_is_refused(garbage: bytes) -> None:
     with pytest.raises(ProtocolError):
-        Requests(MOST).feed(garbage)
+        Requests(MOST).feed(garbage, 1)
 
 
 def test_a_produce_without_acks_is_refused() -> None:
     frame = encode_request(produce(1), 9, 1, "c")[:18]
     with pytest.raises(ProtocolError, match="acks"):
-        Requests(MOST).feed(len(frame[4:]).to_bytes(4, "big") + frame[4:])
+        Requests(MOST).feed(len(frame[4:]).to_bytes(4, "big") + frame[4:], 1)
 
 
 def request(correlation_id: int) -> Request:
@@ -147,7 +152,7 @@ def test_a_request_in_small_pieces_takes_the_memory_of_its_bytes() -> None:
     frame = encode_request(FindCoordinatorRequest(coordinator_keys=keys), 4, 6, "c")
     splitter = Requests(MOST)
     for at in range(0, len(frame), 2):
-        pieces = splitter.feed(frame[at : at + 2])
+        pieces, _ = splitter.feed(frame[at : at + 2], 1)
         assert len(splitter._collected) <= 2 + len(frame) // PIECE
     assert [piece.data for piece in pieces] == [frame]
     large = encode_request(FindCoordinatorRequest(coordinator_keys=keys * 3), 4, 6, "c")

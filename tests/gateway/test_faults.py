@@ -27,6 +27,7 @@ from kohort.testing import KohortServer
 from kohort.wire.codec import encode_request, encode_response
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
+from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.metadata import MetadataResponse, MetadataResponseBroker
 
@@ -126,6 +127,47 @@ async def test_a_flood_leaves_time_for_others() -> None:
         await asyncio.sleep(0)
     assert [int.from_bytes(answer[4:8], "big") for answer in written] == list(range(1_300))
     assert not link._reading.reasons
+
+
+async def test_heartbeats_behind_a_stalled_answer_take_no_more_memory_than_their_bytes() -> None:
+    """A heartbeat has 22 bytes, and what is kept of an answer that waits takes ten times as much."""
+    link, written, count = a_link(), bytearray(), 10_000
+    link._client = SimpleNamespace(  # type: ignore[assignment]
+        is_closing=lambda: False,
+        write=written.extend,
+        writelines=lambda answers: written.extend(b"".join(answers)),
+        pause_reading=lambda: None,
+        resume_reading=lambda: None,
+        set_write_buffer_limits=lambda **_: None,
+    )
+    link._upstream = SimpleNamespace(  # type: ignore[assignment]
+        write=lambda _: None, set_write_buffer_limits=lambda **_: None, get_write_buffer_size=lambda: 0
+    )
+
+    def answer(frame: bytes) -> None:
+        link.own_answered(b"".join([(6).to_bytes(4, "big"), frame[8:12], b"\0\0"]))
+
+    counted: list[int] = []
+    link._own.forwards = counted.append  # type: ignore[union-attr,method-assign]
+    link._own.data_received = answer  # type: ignore[union-attr,method-assign]
+    link._owner.arrive = lambda _: None  # type: ignore[method-assign]
+    fetch = encode_request(FetchRequest(topics=()), 11, 0, "c")
+    heartbeat = HeartbeatRequest(group_id="", generation_id=0, member_id="")
+    link.data_received(fetch + b"".join(encode_request(heartbeat, 0, n, None) for n in range(1, count)))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(link._answers) <= link_module.MOST_OWED + link_module.MOST_AT_ONCE
+    assert link._reading.reasons == {"backlog", "unanswered"}
+    assert not written
+    link.visit()
+    assert counted[0] > len(link._backlog) + link_module.OWED_BYTES * 900
+    link.upstream_received((4).to_bytes(4, "big") + bytes(4))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not link._reading.reasons
+    assert len(link._answers) == 0
+    numbers = [int.from_bytes(written[at + 4 : at + 8], "big") for at in range(8, len(written), 10)]
+    assert numbers == list(range(1, count))
 
 
 def test_a_stop_does_not_wait_for_the_upstream(upstream: KohortServer, caplog: pytest.LogCaptureFixture) -> None:

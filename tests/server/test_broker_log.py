@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from raw_kafka import RawKafka
 
+from kohort.broker.turn import Complaint
 from kohort.client.cluster import Cluster
+from kohort.server import turns
+from kohort.server.turns import COMPLAIN_AGAIN_S, MOST_DAMAGES, _BrokerLog
 from kohort.testing import KohortServer
 from kohort.wire.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -80,3 +83,19 @@ def test_the_level_and_the_limits_of_a_running_server_change(caplog: pytest.LogC
     logger.setLevel(logging.INFO)
     with KohortServer(data_dir=directory):
         assert logger.level == logging.ERROR, "the level survives a restart"
+
+
+def test_lines_about_damage_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may ask for each offset of a damaged batch."""
+    now, lines = 0.0, []
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now)
+    monkeypatch.setattr(turns.log, "error", lambda _, what: lines.append(what))
+    broker_log = _BrokerLog()
+    for _ in range(2):
+        for offset in range(10 * MOST_DAMAGES):
+            broker_log.complaint(Complaint("damaged data", f"t-0 cannot be read at offset {offset}"))
+    assert lines == [f"t-0 cannot be read at offset {offset}" for offset in range(MOST_DAMAGES)]
+    now = COMPLAIN_AGAIN_S
+    broker_log.complaint(Complaint("damaged data", "t-0 cannot be read at offset 0"))
+    assert lines[MOST_DAMAGES:] == ["t-0 cannot be read at offset 0"]
+    assert len(broker_log._damage_logged_at) == 1

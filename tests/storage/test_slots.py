@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
+import psycopg
 import pytest
 from storage_batches import make_batch
 
-from kohort.storage.postgres import leases
+from kohort.storage.postgres import leases, report
+from kohort.storage.postgres.connections import UNSHOWN, shown
 from kohort.storage.postgres.engine import PostgresStorage
 from kohort.storage.postgres.leases import NodeAddress, Timing
 from kohort.storage.protocol import Append, CreateLog, Fenced, GiveSlots, LogKey, StorageError, TakeSlots
@@ -194,6 +196,65 @@ def test_the_controller_wants_slots_to_move(start: Start) -> None:
         assert list(seen.wanted.values()) == [2]
         first.commit(GiveSlots(METADATA, tuple(seen.wanted.items())))
         assert len(second.owned) == moved
+
+
+def test_a_slot_that_is_where_it_should_be_does_not_stop_the_moves(start: Start, postgres_url: str) -> None:
+    first, second = start(1), start(2)
+    first.take(*range(SLOTS))
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("UPDATE kohort.slot SET wanted = 1 WHERE id = 5")
+    seen = first.storage.look()
+    assert seen is not None
+    assert list(seen.wanted.values()) == [2]
+    first.commit(GiveSlots(METADATA, tuple(seen.wanted.items())))
+    assert len(second.owned) == 1
+
+
+def test_what_administrators_ask_in_vain(start: Start, postgres_url: str) -> None:
+    first = start(1)
+    with pytest.raises(StorageError, match="no other node can take the slots of node 1"):
+        report.drain(postgres_url, 1)
+    start(2).close()
+    with pytest.raises(StorageError, match="node 2 has no lease"):
+        report.move(postgres_url, 5, 2)
+    start(3)
+    with pytest.raises(StorageError, match="node 1 serves slot 5 already"):
+        report.move(postgres_url, 5, 1)
+    for refused in (report.drain, lambda url, node: report.move(url, 5, node)):
+        with pytest.raises(StorageError, match="there is no node 9; kohort cluster nodes"):
+            refused(postgres_url, 9)
+    report.drain(postgres_url, 3)
+    with pytest.raises(StorageError, match="node 3 is drained and takes no slots; kohort cluster drain 3 --undo"):
+        report.move(postgres_url, 5, 3)
+    with pytest.raises(StorageError, match="no other node can take the slots of node 1"):
+        report.drain(postgres_url, 1)
+    report.drain(postgres_url, 3, back=True)
+    report.move(postgres_url, 5, 3)
+    seen = first.storage.look()
+    assert seen is not None
+    assert seen.wanted[5] == 3
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:secret/x@host/db",  # a password with a character of URLs in it
+        "postgresql://u:secret@host:port/db",
+        "postgresql://u:secret@[::1/db",
+        "postgresql://u:secret@host/db?sslmode=secret",
+    ],
+)
+def test_a_url_that_is_wrong_is_refused_and_its_password_not_shown(url: str) -> None:
+    with pytest.raises(StorageError, match="the URL of the database is ") as refused:
+        report.drain(url, 1)
+    assert "secret" not in str(refused.value)
+    assert "secret" not in shown(url)
+
+
+def test_what_is_shown_of_a_url() -> None:
+    assert shown("postgresql://u:secret@a.b:5432,[::1]:2/db?password=secret") == "postgresql://a.b:5432,[::1]:2/db"
+    assert shown("postgresql:///db?host=/run/x") == "postgresql:///db"
+    assert shown("host=a password=secret") == UNSHOWN
 
 
 def test_producer_ids_are_given_once(start: Start) -> None:

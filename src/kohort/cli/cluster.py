@@ -15,8 +15,21 @@ from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
 from kohort.client.metadata import NO_LEADER, NO_NODE, Node, Topic
 
+LARGEST_ID = 2**31 - 1
+
+
+def _checked_url(url: str) -> str:
+    """As the setting `storage` is checked; values that name no database would mean one on this machine."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise typer.BadParameter("it takes postgresql://USER@HOST/DATABASE")
+    return url
+
+
 Storage = Annotated[
-    str, typer.Option(envvar="KOHORT_STORAGE", metavar="postgresql://...", help="The database of the nodes.")
+    str,
+    typer.Option(
+        envvar="KOHORT_STORAGE", metavar="postgresql://...", help="The database of the nodes.", callback=_checked_url
+    ),
 ]
 app = App(epilog=EXIT_CODES, no_args_is_help=True)
 
@@ -83,7 +96,7 @@ def nodes(
 
 @app.command("drain")
 def drain(
-    node: Annotated[int, typer.Argument(help="The broker.id of the node.")],
+    node: Annotated[int, typer.Argument(min=0, max=LARGEST_ID, help="The broker.id of the node.")],
     storage: Storage,
     undo: Annotated[bool, typer.Option("--undo", help="Let the node take slots again.")] = False,
 ) -> None:
@@ -96,7 +109,7 @@ def drain(
 @app.command("move")
 def move(
     slot: Annotated[int, typer.Argument(min=0, max=127, help="The slot's number, 0 to 127; 0 is the controller's.")],
-    node: Annotated[int, typer.Option("--to", help="The broker.id of the node that takes it.")],
+    node: Annotated[int, typer.Option("--to", min=0, max=LARGEST_ID, help="The broker.id of the node that takes it.")],
     storage: Storage,
 ) -> None:
     """Let one slot go to another node (cluster.serving=all, experimental)."""

@@ -27,7 +27,7 @@ from kohort.conformance.play.pulse import Pulse, pulse_of
 from kohort.conformance.play.stage import Stage
 from kohort.conformance.play.world import Patience, WireWorld
 from kohort.conformance.reference import Expected, Lines
-from kohort.conformance.target import Target
+from kohort.conformance.target import Gone, Target
 
 KEPT, DIFFERENT, NOT_SHOWN = "kept", "different", "not shown"
 PARALLEL = 12
@@ -114,6 +114,8 @@ class Kit:
         self._plays = count()
         self._began = time.monotonic()
         self._factors: dict[str, float] = {}
+        self._lost: list[str] = []
+        """The files that were played when the broker went."""
         self.not_played: list[Play] = []
         self.files = [file for file in self._all_files(rows) if self._can_be_played(file)]
 
@@ -179,7 +181,8 @@ class Kit:
     # -- playing
 
     def run(self, say: Say = lambda text: None) -> list[Play]:
-        """Every file's outcome, in the order of the names."""
+        """Every file's outcome, in the order of the names. Raises Ended if the run has to end, Gone if the broker does
+        not answer any more."""
         found: dict[str, Play] = {}
         open_ones = self.files
         for number, at_a_time in enumerate((self._parallel, *AGAIN)):
@@ -208,7 +211,10 @@ class Kit:
                 pool.submit(lambda chosen: [self._play(file, patience) for file in chosen], chosen)
                 for chosen in [in_turn, alone, *([file] for file in others)]
             ]
-            return [play for future in together for play in future.result()]
+            try:
+                return [play for future in together for play in future.result()]
+            except Gone as gone:
+                raise Gone(f"{gone}; it went while these were played: {', '.join(sorted(self._lost))}") from None
 
     def _length(self, file: File) -> float:
         if not file.is_scenario:
@@ -219,11 +225,24 @@ class Kit:
         began = time.monotonic()
         if self._quick and began - self._began > QUICK_S:
             return Play(file.name, file.rows, why="the time of the quick form was over")
+        self._target.check()
         try:
             play = self._play_scenario(file, patience) if file.is_scenario else self._play_sequence(file)
         except NotServed as reason:
             return Play(file.name, file.rows, why=str(reason))
+        except (OSError, KafkaError) as error:
+            play = Play(file.name, file.rows, why=_told(error))
+        if play.state != KEPT:
+            self._look_after(file)
         return play._replace(seconds=round(time.monotonic() - began, 3))
+
+    def _look_after(self, file: File) -> None:
+        """After an answer that is not Kafka's: the broker may be gone."""
+        try:
+            self._target.look()
+        except Gone:
+            self._lost.append(file.name)
+            raise
 
     # -- a scenario
 
@@ -234,7 +253,14 @@ class Kit:
         shared = None if scenario.makes_topics else self._target.shared
         patience = replace(patience, parked=max(patience.parked, scenario.profile.parked_s))
         world = WireWorld(
-            self._target.broker, prefix, scenario.hints, factor, shared, patience, shared_prefix=self._target.run
+            self._target.broker,
+            prefix,
+            scenario.hints,
+            factor,
+            shared,
+            patience,
+            shared_prefix=self._target.run,
+            check=self._target.check,
         )
         transcript: list[list[str]] = []
         failure: Lines = ()
@@ -277,7 +303,7 @@ class Kit:
         kept: dict[str, None] = {}
         wrong: dict[str, Difference] = {}
         try:
-            stage = Stage(self._target.broker, name)
+            stage = Stage(self._target.broker, name, self._target.check)
             for step in reference.sequence(file.name):
                 if not step.is_command:
                     rows = tuple(dict.fromkeys(rows_of([step.text]))) or rows

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import Any
 
 from kohort.client.admin.configs import ResourceType
 from kohort.client.admin.groups import Member
 from kohort.client.cluster import Cluster
-from kohort.client.errors import ConnectionFailed, KafkaError, UnsupportedVersion
+from kohort.client.errors import ConnectionFailed, KafkaError, ServerError, TimedOut, UnsupportedVersion
 from kohort.client.security.security import Security
-from kohort.conformance.play.broker import Broker, NotServed, response_of
+from kohort.conformance.play.broker import Broker, Ended, NotServed, response_of
 from kohort.conformance.play.consumer_client import Topic
-from kohort.conformance.play.requests import create_topics, request, request_class, wait_until_known
+from kohort.conformance.play.requests import Refused, create_topics, request, request_class, wait_until_known
 from kohort.wire.errors import ErrorCode
 
 PREFIX = "kohort-conformance-"
@@ -30,6 +31,10 @@ SHARED = dict.fromkeys(("t", "u", "v", "other"), 10)
 """Topics of all scenarios that create none, and their partitions."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 READY_S = 30.0
+LOOK_S, GONE_S = 0.2, 10.0
+"""A broker that takes no connection for this long is gone."""
+EMPTY_S = 10.0
+"""The time for groups to become empty, in all."""
 CANDIDATES = 40
 """Names that are tried together until the broker coordinates one."""
 TRIES = 50
@@ -40,14 +45,22 @@ WAITING = (
 )
 
 
-class Target:
-    """`close` removes what the run has left. Raises KafkaError."""
+class Gone(Ended):
+    """The broker has answered, and does not any more."""
 
-    def __init__(self, bootstrap_servers: str, security: Security) -> None:
+
+class Target:
+    """`stopped`: true once the run has to end. `close` removes what the run has left. Raises KafkaError."""
+
+    def __init__(self, bootstrap_servers: str, security: Security, stopped: Callable[[], bool] = lambda: False) -> None:
         self.run = f"{PREFIX}{secrets.token_hex(3)}."
         self.bootstrap_servers = bootstrap_servers
         self._security = security
         self._cluster = Cluster(bootstrap_servers, client_id="kohort-conformance", security=security)
+        self._stopped = stopped
+        self._gone = ""
+        """Why the broker is gone; empty while it answers."""
+        self._looking = Lock()
         self._chosen: dict[str, str] = {}
         self._choosing = Lock()
         nodes = self._cluster.nodes()
@@ -72,14 +85,42 @@ class Target:
     def close(self) -> list[str]:
         """Remove what the run has left. Returns what could not be removed."""
         try:
-            return self._clean()
+            return [f"what begins with {self.run}: {self._gone}"] if self._gone else self._clean()
         except KafkaError as error:
             return [f"what begins with {self.run}: {error.message}"]
         finally:
             self._cluster.close()
 
+    def check(self) -> None:
+        """Raises Ended if the run has to end, Gone if the broker is the reason."""
+        if self._gone:
+            raise Gone(self._gone)
+        if self._stopped():
+            raise Ended("a signal asks for the end")
+
+    def look(self) -> None:
+        """Find out whether the broker still takes connections and answers. Raises Ended if it does not."""
+        with self._looking:
+            deadline = time.monotonic() + GONE_S
+            while True:
+                self.check()
+                try:
+                    self.broker.connect(f"{PREFIX}look").close()
+                except (ConnectionFailed, TimedOut) as error:
+                    if time.monotonic() > deadline:
+                        self._gone = error.message
+                    time.sleep(LOOK_S)
+                else:
+                    return
+
     def prepare(self) -> None:
-        """Wait for the coordinators, and create the topics that scenarios share."""
+        """Wait for the coordinators, and create the topics that scenarios share. Raises Refused, Ended."""
+        try:
+            self._prepare()
+        except AssertionError as error:
+            raise Refused(str(error)) from None
+
+    def _prepare(self) -> None:
         self._wait_for_coordinators()
         ids = create_topics(self._call, {self.run + name: count for name, count in SHARED.items()}, self.broker.node_id)
         self.shared = {
@@ -98,6 +139,7 @@ class Target:
         return found.state == "Dead" and found.coordinator == self.node_id
 
     def _call(self, message: Any, version: int) -> Any:
+        self.check()
         asked = self.broker.version(type(message), version)
         connection = self._cluster.connection(self.node_id)
         return connection.request(message, response_of(type(message)), version=asked)
@@ -155,31 +197,48 @@ class Target:
 
     def _clean(self) -> list[str]:
         left: list[str] = []
+
+        def attempt(what: str, remove: Callable[[], object]) -> None:
+            try:
+                remove()
+            except (ConnectionFailed, TimedOut):
+                raise  # or each of the others would wait as long
+            except KafkaError as error:
+                left.append(f"{what}: {error.message}")
+
         groups = [group.group_id for group in self._cluster.list_groups() if group.group_id.startswith(self.run)]
         for group in groups:
-            try:
-                self._remove(group)
-            except KafkaError as error:
-                left.append(f"group {group}: {error.message}")
+            attempt(f"group {group}", partial(self._remove_members, group))
+        deadline = time.monotonic() + EMPTY_S
+        for group in groups:
+            attempt(f"group {group}", partial(self._delete, group, deadline))
         for topic in self._cluster.topics():
             if topic.startswith(self.run):
-                try:
-                    self._cluster.delete_topic(topic)
-                except KafkaError as error:
-                    left.append(f"topic {topic}: {error.message}")
+                attempt(f"topic {topic}", partial(self._cluster.delete_topic, topic))
         return left
 
-    def _remove(self, group: str) -> None:
+    def _remove_members(self, group: str) -> None:
         found = self._cluster.describe_groups([group])[group]
         if found.members:
             members = [Member(one.member_id, one.group_instance_id) for one in found.members]
-            with suppress(KafkaError):
+            with suppress(ServerError, UnsupportedVersion):
                 self._cluster.remove_members(group, members)
             self._leave(group, (one.member_id for one in found.members))
-        self._cluster.delete_group(group)
+
+    def _delete(self, group: str, deadline: float) -> None:
+        """A new group whose members have gone is not empty before the initial rebalance delay has passed."""
+        while True:
+            try:
+                return self._cluster.delete_group(group)
+            except ServerError as error:
+                if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                    return None
+                if error.code != ErrorCode.NON_EMPTY_GROUP or time.monotonic() > deadline:
+                    raise
+            time.sleep(LOOK_S)
 
     def _leave(self, group: str, members: Iterable[str]) -> None:
         for member_id in members:
             beat = request("ConsumerGroupHeartbeat", group_id=group, member_id=member_id, member_epoch=-1)
-            with suppress(KafkaError, UnsupportedVersion):
+            with suppress(ServerError, UnsupportedVersion):
                 self._cluster.connection(self.node_id).request(beat, response_of(type(beat)))

@@ -16,6 +16,8 @@ from zlib import crc32
 from kohort.coordinator.assignors.spec import TopicSpec
 
 BUCKETS = 256
+LONGEST_CACHED = 249
+"""Characters of a topic's name. Requests may ask for names of a megabyte, which no topic has."""
 
 Key = TypeVar("Key", str, bytes)
 Default = TypeVar("Default")
@@ -73,10 +75,16 @@ class SpecsBy(Mapping[Key, TopicSpec], Generic[Key]):
         return other
 
 
-@lru_cache(maxsize=16_384)
 def _bucket(key: str | bytes) -> int:
+    return _cached_bucket_of(key) if len(key) <= LONGEST_CACHED else _bucket_of(key)
+
+
+def _bucket_of(key: str | bytes) -> int:
     """Not `hash`, which differs between processes."""
     return crc32(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key) % BUCKETS
+
+
+_cached_bucket_of = lru_cache(maxsize=16_384)(_bucket_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from kohort.gateway.requests import (
 from kohort.gateway.rewriting import decoded_request, encoded_answer, names_groups, no_groups, own_coordinator
 from kohort.gateway.sasl import Login, answer_of, message_of
 from kohort.gateway.sessions import Sessions, correlation_id_of
-from kohort.gateway.sides import OwnSide, Reading, UpstreamSide, has_gone
+from kohort.gateway.sides import OwnSide, Reading, UpstreamSide, WriteLimit, has_gone
 from kohort.server import open_files
 from kohort.server.connection import TLS_CAME, TLS_RECORD, Connection
 from kohort.wire.errors import ProtocolError
@@ -55,6 +55,8 @@ HELD_BYTES = 262_144
 """Bytes of answers that wait for an earlier one, above which the upstream broker is not read."""
 MOST_OWED = 1_000
 """Requests without an answer, above which the client is not read."""
+FEW_OWED, OWED_BYTES = 100, 300
+"""Each answer that is owed beyond the first ones counts as so many bytes, besides its own."""
 MOST_AT_ONCE = 500
 """Requests of one client that are handled before other events of the loop: some ten milliseconds."""
 CONNECT_S = 10.0
@@ -77,8 +79,10 @@ class Link:
         self._answers = Answers(owner.max_bytes)
         self._login = Login(owner.user_claim) if owner.clients_authenticate else None
         self._software = ("", "")
-        self._backlog: list[Piece] = []
+        self._backlog = b""
         """What has arrived and is not handled yet."""
+        self._is_due = False
+        """The loop will call `_handle`."""
         self._is_collecting = False
         """Bytes of a request that is collected count at `own`."""
         self._is_bound = False
@@ -93,8 +97,7 @@ class Link:
         self._is_unsent_unanswered = False
         """True if a Produce with acks=0 is among `_unsent`."""
         self._lingering_bytes = 0
-        self._requests_limit = self._answers_limit = 0
-        """Of the buffers of the two sockets."""
+        self._requests_limit, self._answers_limit = WriteLimit(), WriteLimit()
         self._sessions = Sessions(owner.beat_s)
         self._reading, self._upstream_reading = Reading(), Reading()
 
@@ -119,7 +122,7 @@ class Link:
         self._client = client = cast(asyncio.Transport, transport)
         self._reading.begin(client)
         self._own.connection_made(cast(asyncio.BaseTransport, OwnSide(self, client)))
-        self._set_answers_limit(self._owner.buffers.for_answers(0))
+        self._answers_limit.put(client, self._owner.buffers.for_answers(0))
         self._owner.opened(self)
         if not self._owner.is_known and not client.is_closing():
             self._close("the upstream cluster has not been seen yet")
@@ -129,26 +132,27 @@ class Link:
         if own is None or self._client is None or self._client.is_closing():
             return
         own.stirred = True
+        if self._backlog:
+            self._backlog += data
+            return
+        self._backlog = data
+        self._handle()
+
+    def _handle(self) -> None:
+        """Some of the backlog; the rest after other events of the loop, and when fewer answers are owed."""
+        self._is_due = False
+        own = self._own
+        if own is None or self._client is None or self._client.is_closing():
+            return
+        data = self._backlog
         try:
-            pieces = self._requests.feed(data)
+            pieces, self._backlog = self._requests.feed(data, MOST_AT_ONCE)
         except ProtocolError as error:
             self._close(TLS_CAME if data.startswith(TLS_RECORD) else f"malformed request: {error}")
-            return
-        if self._backlog:
-            self._backlog += pieces
             return
         if self._is_collecting and pieces:
             self._is_collecting = False
             own.collects(0, 0)
-        self._backlog = pieces
-        self._handle()
-
-    def _handle(self) -> None:
-        """Some of the backlog; the rest after other events of the loop."""
-        own = self._own
-        if own is None or self._client is None or self._client.is_closing():
-            return
-        pieces, self._backlog = self._backlog[:MOST_AT_ONCE], self._backlog[MOST_AT_ONCE:]
         forward: list[bytes] = []
         try:
             for piece in pieces:
@@ -171,13 +175,19 @@ class Link:
         if self._backlog:
             self._reading.pause("backlog")
             self._owner.buffers.visit(self)
-            asyncio.get_running_loop().call_soon(self._handle)
+            self._go_on()
             return
         self._reading.resume("backlog")
         held, missing = self._requests.collected
         if held:
             self._is_collecting = True
             own.collects(held, missing)
+
+    def _go_on(self) -> None:
+        """With the backlog, unless too many answers are owed already."""
+        if self._backlog and not self._is_due and "unanswered" not in self._reading.reasons:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._handle)
 
     def _check_unanswered(self) -> None:
         held = self._answers.held_bytes
@@ -195,7 +205,7 @@ class Link:
         own, self._own = self._own, None
         self._client = None
         self._reading.end()
-        self._backlog = []
+        self._backlog = b""
         self._answers = Answers(self._owner.max_bytes)  # which may refer to this link
         if own is not None:
             own.connection_lost(exc)
@@ -343,16 +353,11 @@ class Link:
             if self._opening is None:
                 self._opening = asyncio.get_running_loop().create_task(self._open())
             return
-        self._set_requests_limit(self._upstream, limit)
+        self._requests_limit.put(self._upstream, limit)
         if len(pieces) == 1:
             self._upstream.write(pieces[0])
         else:
             self._upstream.writelines(pieces)
-
-    def _set_requests_limit(self, upstream: asyncio.Transport, limit: int) -> None:
-        if limit != self._requests_limit:
-            self._requests_limit = limit
-            upstream.set_write_buffer_limits(high=limit, low=limit // 4)
 
     async def _open(self) -> None:
         try:
@@ -370,8 +375,8 @@ class Link:
             self._close(refusal)
             transport.abort()
             return
-        self._requests_limit = 0
-        self._set_requests_limit(transport, self._owner.buffers.for_requests(0))
+        self._requests_limit = WriteLimit()
+        self._requests_limit.put(transport, self._owner.buffers.for_requests(0))
         unsent, self._unsent, self._unsent_bytes, self._is_unsent_unanswered = self._unsent, [], 0, False
         transport.writelines(unsent)
         if self._client is None:  # it has gone meanwhile
@@ -442,7 +447,7 @@ class Link:
         limit = self._owner.buffers.for_answers(sum(map(len, pieces)))
         if self._client.is_closing():
             return
-        self._set_answers_limit(limit)
+        self._answers_limit.put(self._client, limit)
         self._owner.buffers.visit(self)
         if len(pieces) == 1:
             self._client.write(pieces[0])
@@ -450,11 +455,7 @@ class Link:
             self._client.writelines(pieces)
         if len(self._answers) <= MOST_OWED // 2 and self._answers.held_bytes <= BUFFER_BYTES // 2:
             self._reading.resume("unanswered")
-
-    def _set_answers_limit(self, limit: int) -> None:
-        if limit != self._answers_limit and self._client is not None:
-            self._answers_limit = limit
-            self._client.set_write_buffer_limits(high=limit, low=limit // 4)
+            self._go_on()
 
     def pause_own(self, *, paused: bool) -> None:
         if paused:
@@ -473,7 +474,7 @@ class Link:
         own = self._own
         if own is None or self._client is None or self._client.is_closing():
             return None
-        held = self._unsent_bytes + sum(len(piece.data) for piece in self._backlog)
+        held = self._unsent_bytes + len(self._backlog) + max(0, len(self._answers) - FEW_OWED) * OWED_BYTES
         if self._upstream is not None:
             held += self._upstream.get_write_buffer_size()
         own.forwards(held)

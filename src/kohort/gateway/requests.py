@@ -109,12 +109,13 @@ class Requests:
         """The last bytes were a part of a request to the upstream broker."""
         return self._left > 0 and self._under_way is not None and self._under_way.route is Route.UPSTREAM
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Raises ProtocolError, after which the stream is unreadable."""
+    def feed(self, data: bytes, most: int) -> tuple[list[Piece], bytes]:
+        """Up to `most` pieces, and the bytes behind them, which are fed again. A piece takes more memory than the bytes
+        of a small request. Raises ProtocolError, after which the stream is unreadable."""
         if self.is_bare:
-            return self._bare(data)
+            return self._bare(data), b""
         if self._left >= len(data):  # the common case in the middle of a large request
-            return self._more(data)
+            return self._more(data), b""
         pieces = []
         if self._left:
             at = self._left
@@ -124,6 +125,9 @@ class Requests:
             data = self._head + data
         at = 0
         while len(data) - at >= HEAD.size:
+            if len(pieces) >= most:
+                self._head = b""
+                return pieces, data[at:]
             length, key, version, correlation_id = HEAD.unpack_from(data, at)
             if not 8 <= length <= self._max_bytes:
                 raise BadLength(length, self._max_bytes, [])
@@ -142,11 +146,11 @@ class Requests:
                 else:
                     pieces.append(Piece(request, request.route, part))
                 self._head = b""
-                return pieces
+                return pieces, b""
             pieces.append(Piece(request, request.route, part))
             at = end
         self._head = data[at:]
-        return pieces
+        return pieces, b""
 
     def _bare(self, data: bytes) -> list[Piece]:
         self._head += data

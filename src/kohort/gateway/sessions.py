@@ -16,9 +16,9 @@ from kohort.gateway.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, Request
 
 KEPT_S = 60.0
 MOST_MEMBERS = 16
-"""Members of one connection."""
+"""Members of one connection; the last ones count."""
 MOST_BYTES = 4_096
-"""Of a heartbeat."""
+"""Of all heartbeats of a connection."""
 CORRELATED = 12
 """Bytes of a request up to the end of its correlation id."""
 
@@ -28,7 +28,8 @@ class Sessions:
         """`beat_s`: how often a heartbeat is repeated, in seconds."""
         self._beat_s = beat_s
         self._heartbeats: dict[bytes, bytes] = {}
-        """The last Heartbeat of each member, by what follows the correlation id."""
+        """The last Heartbeat of each member: its beginning, by what follows the correlation id."""
+        self._bytes = 0
         self._is_stuck = False
         self._stuck_since = self._beaten_at = 0.0
 
@@ -36,10 +37,15 @@ class Sessions:
         """A request to the coordinator; `data` may lack its end."""
         if request.key in (JOIN_GROUP, LEAVE_GROUP):
             self._heartbeats.clear()
+            self._bytes = 0
         elif request.key == HEARTBEAT and int.from_bytes(data[:4], "big") == len(data) - 4 <= MOST_BYTES:
             member = data[CORRELATED:]
-            if member in self._heartbeats or len(self._heartbeats) < MOST_MEMBERS:
-                self._heartbeats[member] = data
+            if self._heartbeats.pop(member, None) is None:
+                self._bytes += len(data)
+            self._heartbeats[member] = data[:CORRELATED]
+            while len(self._heartbeats) > MOST_MEMBERS or self._bytes > MOST_BYTES:
+                oldest = next(iter(self._heartbeats))
+                self._bytes -= len(oldest) + len(self._heartbeats.pop(oldest))
 
     def due(self, now: float, *, is_stuck: bool) -> list[bytes]:
         """The heartbeats to repeat now. `is_stuck`: the members wait for the link."""
@@ -52,7 +58,7 @@ class Sessions:
         if now < self._beaten_at + self._beat_s or now > self._stuck_since + KEPT_S:
             return []
         self._beaten_at = now
-        return list(self._heartbeats.values())
+        return [beginning + member for member, beginning in self._heartbeats.items()]
 
 
 def correlation_id_of(request: bytes) -> int:

@@ -60,6 +60,18 @@ class Reading:
         return 0.0 if self._since is None else now - self._since
 
 
+class WriteLimit:
+    """Of a transport's buffer. A transport looks at its buffer whenever it is set."""
+
+    def __init__(self) -> None:
+        self._limit = 0
+
+    def put(self, transport: asyncio.Transport, limit: int) -> None:
+        if limit != self._limit:
+            self._limit = limit
+            transport.set_write_buffer_limits(high=limit, low=limit // 4)
+
+
 def has_gone(file_number: int) -> bool:
     """True if the peer has closed the socket, even if not all that it sent is read. Always False on other systems than
     Linux."""

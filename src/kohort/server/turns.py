@@ -24,6 +24,8 @@ from kohort.server.clock import Clock, Timer
 from kohort.storage.protocol import Fenced, Lease, Operation, Storage
 
 COMPLAIN_AGAIN_S = 60.0
+MOST_DAMAGES = 100
+"""Different lines about damaged data in that time."""
 LOOKS = 5
 """After a pause, how often the event loop polls the sockets before the next turn: new connections need several."""
 TURN_S = 0.005
@@ -290,9 +292,15 @@ class _BrokerLog:
         match complaint.kind:
             case "damaged data":
                 # A consumer that meets damage fetches it again and again. The log says so once a minute.
+                # A line names the offset that a client has asked for, so there may be many of one damaged batch.
                 now = time.monotonic()
-                if now - self._damage_logged_at.get(complaint.what, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S:
-                    self._damage_logged_at[complaint.what] = now
+                known = self._damage_logged_at
+                if len(known) >= MOST_DAMAGES:
+                    known = {what: at for what, at in known.items() if now - at < COMPLAIN_AGAIN_S}
+                    self._damage_logged_at = known
+                is_new = now - known.get(complaint.what, -COMPLAIN_AGAIN_S) >= COMPLAIN_AGAIN_S
+                if is_new and len(known) < MOST_DAMAGES:
+                    known[complaint.what] = now
                     log.error("damaged data", what=complaint.what, **dict(complaint.values))
             case "failed read" | "rebalance held up" | "assignment refused" | "answer refused":
                 self._limited.warning(complaint.what, **dict(complaint.values))

@@ -7,11 +7,22 @@ import random
 import pytest
 
 from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Cell, is_terminal, put
-from kohort.coordinator.shares.events import AckBatch, Acknowledge, Acquire, Initialize, Load, Redeliver, ShareKey, Span
+from kohort.coordinator.shares.events import (
+    AckBatch,
+    Acknowledge,
+    Acquire,
+    Delete,
+    Initialize,
+    Load,
+    Redeliver,
+    ShareKey,
+    Span,
+)
 from kohort.coordinator.shares.redelivery import again
 from kohort.coordinator.shares.settings import ShareSettings
 from kohort.coordinator.shares.shard import ShareShard
 from kohort.coordinator.shares.state import ShareState
+from kohort.coordinator.shares.tally import KEPT, MOST_KEPT
 
 KEY = ShareKey("g", b"0123456789abcdef", 0)
 END = 40
@@ -63,3 +74,29 @@ def test_locks_stay_and_replay_gives_the_same() -> None:
     step(Acknowledge(KEY, "a", (AckBatch(6, 9, (1,)),)))
     assert shard.states[KEY].start == 10
     assert shard.states == copy.states
+
+
+def test_the_archived_ranges_of_all_share_partitions_have_a_limit() -> None:
+    """One share-partition keeps the newest ranges; of many, those that archived last keep theirs."""
+    shard = ShareShard(0, lambda _: ShareSettings(), 500)
+
+    def step(event: object) -> None:
+        for record in shard.step(event, 1_000).records:  # type: ignore[arg-type]
+            shard.apply(record, 1_000)
+
+    keys = [ShareKey("g", KEY.topic_id, index) for index in range(2 * MOST_KEPT // KEPT)]
+    for key in keys:
+        step(Initialize((key,), 1, 0))
+        step(Load(key, 0, 0, 0))
+        step(Acquire(key, "a", 0, (Span(0, 119),), 120, 120))
+        step(Acknowledge(key, "a", (AckBatch(0, 119, (1, 3) * 60),)))
+        shard.validate()
+    kept = [key for key in keys if shard.tallies[key].archived]
+    assert kept == keys[-MOST_KEPT // KEPT :]
+    assert all(len(shard.tallies[key].archived or ()) == KEPT for key in kept)
+    assert all(shard.tallies[key].counts["rejected"] == 60 for key in keys), "counts stay"
+    step(Redeliver(kept[0], ((0, 119),), 0))
+    step(Delete((kept[1],)))
+    shard.validate()
+    assert not shard.tallies[kept[0]].archived
+    assert kept[1] not in shard.tallies

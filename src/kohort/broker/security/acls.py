@@ -81,8 +81,16 @@ class Host(NamedTuple):
     number: int = 0
 
 
-@lru_cache(maxsize=4096)
+LONGEST_ADDRESS = 100
+"""Characters of an address with a zone. An ACL may have any text in its place."""
+
+
 def host_of(text: str) -> Host:
+    return _cached_host_of(text) if len(text) <= LONGEST_ADDRESS else Host(text)
+
+
+@lru_cache(maxsize=4096)
+def _cached_host_of(text: str) -> Host:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -17,8 +17,8 @@ SHOWN = 5
 """Ranges in one entry; the number of records counts all."""
 MOST_MEMBERS = 20
 """Members that are named within an interval."""
-MOST_GROUPS = 10_000
-"""Groups whose time of the last entry is kept."""
+MOST_GROUPS = 1_000
+"""Groups whose time of the last entry is kept, and what is not written yet: some 40 MB at the very most."""
 
 
 class _Pending:

@@ -4,12 +4,15 @@ A session belongs to the connection that opened it. When either ends, what the m
 partitions is given back; nothing else gives records back before their locks end. A session that is opened again keeps
 the locks, and then belongs to the new connection: the end of the old one ends nothing.
 
+Any client that may read the group may open a session in the name of a member, and name any topic. Its end gives nothing
+back in partitions whose topic this client was never allowed to read.
+
 Source: ShareSessionCache.java, SharePartitionManager.java; rows SH54 to SH58.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,6 +30,8 @@ SOME = 10
 """Sessions that one connection may have while there is any room."""
 Place = tuple[bytes, int]
 """Topic id and partition."""
+Who = tuple[str, str]
+"""The principal and the client id that opened a session."""
 
 
 class SessionKey(NamedTuple):
@@ -36,14 +41,16 @@ class SessionKey(NamedTuple):
 
 
 class Session:
-    __slots__ = ("connection", "epoch", "key", "partitions")
+    __slots__ = ("connection", "epoch", "key", "partitions", "who")
 
-    def __init__(self, key: SessionKey, connection: ConnectionId) -> None:
+    def __init__(self, key: SessionKey, connection: ConnectionId, who: Who) -> None:
         self.key = key
         self.connection = connection
+        self.who = who
         self.epoch = 1
         """Of the next request."""
-        self.partitions: dict[Place, None] = {}
+        self.partitions: dict[Place, bool] = {}
+        """True: the client may not read the topic, and has not been allowed to since the session began."""
 
 
 class Sessions:
@@ -65,7 +72,7 @@ class Sessions:
     def is_open(self, session: Session) -> bool:
         return self._sessions.get(session.key) is session
 
-    def open(self, key: SessionKey, connection: ConnectionId) -> Session | None:
+    def open(self, key: SessionKey, connection: ConnectionId, who: Who) -> Session | None:
         """A new session, instead of the member's present one. None if the broker has too many."""
         former = self._sessions.get(key)
         if former is not None:
@@ -73,7 +80,7 @@ class Sessions:
             self._partitions -= len(former.partitions)
         elif not self._has_room(key.broker, connection):
             return None
-        session = self._sessions[key] = Session(key, connection)
+        session = self._sessions[key] = Session(key, connection, who)
         self._of_connection.setdefault(connection, {})[key] = None
         self._of_broker[key.broker] = self._of_broker.get(key.broker, 0) + 1
         return session
@@ -95,11 +102,11 @@ class Sessions:
             session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
         return session
 
-    def add(self, session: Session, places: Iterable[Place]) -> bool:
-        """False if there is no room for them."""
+    def add(self, session: Session, places: Iterable[Place], denied: Container[bytes] = ()) -> bool:
+        """False if there is no room for them. `denied`: ids of topics that the client may not read."""
         kept = session.partitions
         before = len(kept)
-        more = dict.fromkeys(places)
+        more = {place: kept.get(place, place[0] in denied) for place in places}
         left = MOST_PARTITIONS - self._partitions
         most = min(left + before, max(SMALL, (left + before) // 4))  # a large session leaves room for others
         if before + len(more) > most and (more.keys() - kept.keys()) and len({**kept, **more}) > most:
@@ -125,12 +132,12 @@ class Sessions:
                 del self._of_connection[session.connection]
 
     def take(self, session: Session, most: int) -> list[Place]:
-        """Remove some partitions of a session that is over, and return them."""
-        taken = list(islice(session.partitions, most))
-        for place in taken:
+        """Remove some partitions of a session that is over, and return those in which it may give records back."""
+        taken = list(islice(session.partitions.items(), most))
+        for place, _ in taken:
             del session.partitions[place]
         self._partitions -= len(taken)
-        return taken
+        return [place for place, is_denied in taken if not is_denied]
 
     def of_connection(self, connection: ConnectionId) -> list[Session]:
         return [self._sessions[key] for key in self._of_connection.get(connection, ())]

@@ -232,6 +232,7 @@ class ShareShards:
     def _release(self, session: Session, most: int) -> int:
         """Give back the session's records in up to `most` partitions; returns the number of partitions. The member
         takes no locks between two such steps, because it opens no new session before `release_first` returns False."""
+        had = len(session.partitions)
         places = self.sessions.take(session, most)
         of_shard: dict[int, list[ShareKey]] = {}
         for topic_id, partition in places if self.shards else ():
@@ -241,7 +242,7 @@ class ShareShards:
             self._machines.ask(number, cast(Event, Release(tuple(keys), session.key.member)))
         if not session.partitions:
             self._over.remove(session)
-        return len(places)
+        return had - len(session.partitions)
 
     # -- the logs
 

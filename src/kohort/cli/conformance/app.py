@@ -13,22 +13,23 @@ from typing import Annotated, Any
 import typer
 
 from kohort import __version__
-from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, fail, fail_because
+from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, UNREACHABLE, ClusterOptions, fail, fail_because
+from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import App
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.client.errors import KafkaError
 from kohort.client.security.security import Security
 from kohort.conformance import report, rows, table
-from kohort.conformance.play.broker import NotServed
+from kohort.conformance.play.broker import Ended, NotServed
 from kohort.conformance.play.requests import Refused
 from kohort.conformance.run import DIFFERENT, KEPT, PARALLEL, Kit, Play
-from kohort.conformance.target import Target
+from kohort.conformance.target import Gone, Target
 
 NOTHING_SHOWN = 4
 
 app = App(
     epilog="Exit codes: 0 every row that was shown is kept, 1 a row is different, 2 wrong usage, "
-    "3 cannot reach the cluster, 4 no row could be shown.",
+    "3 cannot reach the cluster, or the broker goes during the run, 4 no row could be shown, 130 interrupted.",
 )
 
 
@@ -83,12 +84,18 @@ def conformance(
     """Ask a broker what Kafka's clients rely on, and compare its answers with those of Apache Kafka 4.3.
 
     It creates topics, groups and transactional ids whose names begin with kohort-conformance-, and removes topics and
-    groups at the end. Run it on a cluster for tests: it starts and stops hundreds of members.
+    groups at the end, also after Ctrl-C. Run it on a cluster for tests: it starts and stops hundreds of members.
     """
     wanted, expected = _chosen(of_rows), _known(known)
     security = Security.of(where.security_properties())
     try:
-        document = _asked(where.bootstrap_server, security, wanted, quick, parallel)
+        with interrupts.careful():
+            document = _asked(where.bootstrap_server, security, wanted, quick, parallel)
+    except Gone as error:
+        fail(f"the broker does not answer any more: {error}", UNREACHABLE)
+    except Ended:
+        interrupts.check()
+        raise
     except KafkaError as error:
         fail_because(error)
     except NotServed as error:
@@ -113,8 +120,7 @@ def conformance(
 def _asked(
     bootstrap_server: str, security: Security, wanted: Callable[[str], bool], quick: bool, parallel: int
 ) -> dict[str, Any]:
-    target = Target(bootstrap_server, security)
-    left: list[str] = []
+    target = Target(bootstrap_server, security, interrupts.asked)
     try:
         _say(f"{plural(target.brokers, 'broker')} at {bootstrap_server}; everything goes to broker {target.node_id}")
         kit = Kit(target, wanted, quick=quick, parallel=parallel)
@@ -123,10 +129,13 @@ def _asked(
             target.prepare()
             _say(f"{len(kit.files)} files are played, {len(kit.not_played)} cannot be; names begin with {target.run}")
             plays = kit.run(_say)
+    except Ended:
+        if interrupts.asked():
+            _say("interrupted; removing topics and groups (interrupt again to leave them)")
+        raise
     finally:
-        left = target.close()
-    for line in left:
-        _say(f"not removed: {line}")
+        for line in target.close():
+            _say(f"not removed: {line}")
     about = {
         "kohort": __version__,
         "target": bootstrap_server,

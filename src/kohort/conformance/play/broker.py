@@ -43,6 +43,18 @@ class NotServed(Exception):
     """The broker does not have what a command asks for."""
 
 
+class Ended(Exception):
+    """The run ends before its time, because a signal asks for it or the broker is gone."""
+
+
+Check = Callable[[], None]
+"""Raises Ended once the run has to end."""
+
+
+def unchecked() -> None:
+    """The check of a run that nothing ends."""
+
+
 class Broker(NamedTuple):
     host: str
     port: int

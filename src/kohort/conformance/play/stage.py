@@ -17,7 +17,7 @@ from typing import Any
 
 from kohort.client.wire.blocking_connection import Connection
 from kohort.conformance.play.administration import AdministrationCommands
-from kohort.conformance.play.broker import Address, NotServed, fields_apart, response_of
+from kohort.conformance.play.broker import Address, Check, Ended, NotServed, fields_apart, response_of, unchecked
 from kohort.conformance.play.frames import Options
 from kohort.conformance.play.printing import counted, printed
 from kohort.conformance.play.requests import (
@@ -54,8 +54,9 @@ class Actor:
 
 
 class Stage(TransactionCommands, AdministrationCommands):
-    def __init__(self, address: Address, sequence: str) -> None:
+    def __init__(self, address: Address, sequence: str, check: Check = unchecked) -> None:
         super().__init__(address, sequence)
+        self._check = check
         self._actors: dict[str, Actor] = {}
         self._ids: dict[str, bytes] = {}
         self._names: dict[Any, str] = {self._real(name): name for name in GROUPS}
@@ -77,6 +78,7 @@ class Stage(TransactionCommands, AdministrationCommands):
 
     def forget(self) -> None:
         """Delete the settings of groups, and end open transactions."""
+        self._check = unchecked
         for group, names in self._configured.items():
             self._control(alter_request(self._real(group), dict.fromkeys(names)), 1)
         self._abort_all()
@@ -89,7 +91,7 @@ class Stage(TransactionCommands, AdministrationCommands):
         self._is_named = "v" in options
         try:
             return getattr(self, f"do_{verb.replace('-', '_')}")(names, options) or []
-        except NotServed:
+        except (NotServed, Ended):
             raise
         except Exception as error:
             raise AssertionError(f"{self._sequence}: {command!r} failed: {error!r}") from error
@@ -104,6 +106,7 @@ class Stage(TransactionCommands, AdministrationCommands):
         return self._actors[name]
 
     def _ask(self, connection: Connection, message: Any, version: int) -> Any:
+        self._check()
         version = self._version(type(message), version)
         return connection.request(message, response_of(type(message)), version=version)
 

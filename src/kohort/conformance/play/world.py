@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.conformance.play.broker import Address, broker_of, fields_apart
+from kohort.conformance.play.broker import Address, Check, broker_of, fields_apart, unchecked
 from kohort.conformance.play.commands import Commands, Name, duration
 from kohort.conformance.play.consumer_client import Topic, text_of
 from kohort.conformance.play.hints import Hints, epoch_of, label
@@ -42,6 +42,8 @@ from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 
 MADE_UP = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+CHECK_S = 0.25
+"""A wait is interrupted this often, to see whether the run has to end."""
 PARKED_S = 2.5
 """After so many seconds of a scenario, a missing answer is not late: only this server parked the request."""
 
@@ -85,9 +87,10 @@ class WireWorld(Commands):
         exact: bool = True,
         restart: Callable[[Mapping[str, str]], Address] | None = None,
         shared_prefix: str = "",
+        check: Check = unchecked,
     ) -> None:
         """`shared`: topics that other runs use too; their names on the server begin with `shared_prefix`. `restart`
-        starts the server again, with these settings besides its own."""
+        starts the server again, with these settings besides its own. `check` is called during waits."""
         super().__init__()
         self.address = address
         self._prefix = prefix
@@ -96,6 +99,7 @@ class WireWorld(Commands):
         self._patience = patience or Patience()
         self._exact = exact
         self._restart = restart
+        self._check = check
         self._wires: dict[str, list[Wire]] = {}
         self._open: dict[int, tuple[Name, str, Wire]] = {}
         self._number = 0
@@ -144,6 +148,7 @@ class WireWorld(Commands):
 
     def forget_settings(self) -> None:
         """Delete the settings that commands have given to groups."""
+        self._check = unchecked
         for group, names in self._configured.items():
             self._query(alter_request(self._real(group), dict.fromkeys(names)), 1)
 
@@ -195,6 +200,7 @@ class WireWorld(Commands):
 
     def _query(self, request: Any, version: int) -> Any:
         """A request that is always answered at once, and that no member sends."""
+        self._check()
         version = self._version(type(request), version)
         return self._wire("operator").call(request, version)
 
@@ -227,6 +233,8 @@ class WireWorld(Commands):
         self.late_s -= left
 
     def _receive(self, timeout_s: float) -> None:
+        self._check()
+        timeout_s = min(timeout_s, CHECK_S)
         waiting = [wire for wires in self._wires.values() for wire in wires if wire.waits]
         if not waiting:
             time.sleep(timeout_s)

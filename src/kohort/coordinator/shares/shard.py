@@ -69,7 +69,7 @@ from kohort.coordinator.shares.redelivery import again
 from kohort.coordinator.shares.settings import SettingsOf
 from kohort.coordinator.shares.share_partition import SharePartition
 from kohort.coordinator.shares.state import ShareState, Snapshot, Update
-from kohort.coordinator.shares.tally import DELIVERED, EXPIRED, SESSION_OVER, SKIPPED, Tally
+from kohort.coordinator.shares.tally import DELIVERED, EXPIRED, SESSION_OVER, SKIPPED, KeptRanges, Tally
 from kohort.coordinator.state_machine import LogName
 from kohort.wire.errors import ErrorCode
 
@@ -116,6 +116,7 @@ class ShareShard:
         """Share-partitions that a leader serves."""
         self.tallies: dict[ShareKey, Tally] = {}
         """What became of records, of the share-partitions that are served."""
+        self._kept_ranges = KeptRanges(self.tallies)
         self._settings_of = settings_of
         self._updates_per_snapshot = updates_per_snapshot
         self._total = total if total is not None else Total()
@@ -187,6 +188,7 @@ class ShareShard:
                 self._size.bytes -= STATE_BYTES + len(key.group)
             self.served.pop(key, None)
             self.tallies.pop(key, None)
+            self._kept_ranges.changed(key)
             self._deadlines.clear(key)
         else:
             state = self.states.get(key)
@@ -213,6 +215,7 @@ class ShareShard:
         return self._deadlines.next()
 
     def validate(self) -> None:
+        self._kept_ranges.validate()
         for key, state in self.states.items():
             terminal = count_terminal(state.cells, state.start)
             assert state.complete == terminal, f"{key}: counts {state.complete} as finished, but {state.cells}"
@@ -369,10 +372,12 @@ class ShareShard:
             self._freed.append(Freed(event.key))
             if event.key in self.tallies:
                 self.tallies[event.key].forget(event.ranges)
+                self._kept_ranges.changed(event.key)
         return count
 
     def _tell_archived(self, key: ShareKey, archived: list[Archived]) -> None:
         if archived:
+            self._kept_ranges.changed(key)
             self._freed.append(RecordsArchived(key, tuple(archived)))
 
     # -- writing

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from kohort.coordinator.events import Millis
 from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, Cell
-from kohort.coordinator.shares.events import GAP, REJECT, AckBatch, Archived
+from kohort.coordinator.shares.events import GAP, REJECT, AckBatch, Archived, ShareKey
 from kohort.coordinator.shares.share_partition import Lock
 
 DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER = "delivered", "accepted", "released", "lock ended", "session over"
@@ -21,7 +21,9 @@ OUTCOMES = (DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER, REJECTED, TOO_
 """What is counted, in records. The first is a delivery, and the others end one. SKIPPED are records that are not to be
 delivered, because their transaction was aborted or they are no longer in the log."""
 KEPT = 50
-"""Ranges of archived records."""
+"""Ranges of archived records of a share-partition."""
+MOST_KEPT = 4_000
+"""Ranges of all share-partitions of a shard: some megabyte."""
 
 
 class Tally:
@@ -94,6 +96,34 @@ class Tally:
             if self.archived is None:
                 self.archived = deque(maxlen=KEPT)
             self.archived.extend(found)
+
+
+class KeptRanges:
+    """Limits the ranges of all tallies: the share-partition that archived least recently forgets its own."""
+
+    def __init__(self, tallies: dict[ShareKey, Tally]) -> None:
+        self._tallies = tallies
+        self._by_key: dict[ShareKey, int] = {}
+        """How many ranges each tally keeps; the one that archived last is the last."""
+        self._total = 0
+
+    def changed(self, key: ShareKey) -> None:
+        """Called when a tally has other ranges than before, or is gone."""
+        self._total -= self._by_key.pop(key, 0)
+        tally = self._tallies.get(key)
+        if tally is None or not tally.archived:
+            return
+        self._by_key[key] = len(tally.archived)
+        self._total += len(tally.archived)
+        while self._total > MOST_KEPT:
+            oldest = next(iter(self._by_key))
+            self._total -= self._by_key.pop(oldest)
+            self._tallies[oldest].archived = None
+
+    def validate(self) -> None:
+        kept = {key: len(tally.archived) for key, tally in self._tallies.items() if tally.archived}
+        assert kept == self._by_key, f"{kept} ranges are kept, and {self._by_key} counted"
+        assert self._total == sum(kept.values()) <= MOST_KEPT, f"{self._total} ranges are kept"
 
 
 def _types(batches: Iterable[AckBatch], first: int, last: int) -> Iterator[tuple[int, int, int]]:

@@ -11,6 +11,7 @@ cancelled, and clients would learn that it is durable before it is.
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import suppress
 from typing import Any, Literal
@@ -47,6 +48,11 @@ SELECT pg_is_in_recovery() AS in_recovery,
 """
 
 
+SCHEMES = ("postgresql", "postgres")
+UNSHOWN = "the database"
+_HOST = re.compile(r"(?:[\w.%-]*|\[[\w.:%]+\])(?::\d+)?")
+
+
 class NotThePrimary(Unavailable):
     """The server takes no writes, perhaps for the moment: a failover is under way."""
 
@@ -62,9 +68,15 @@ class Server:
 
 
 def shown(url: str) -> str:
-    """The URL as the log may have it: without user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    """The URL as the log may have it: without user and password. A URL that is not understood is not shown."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return UNSHOWN
+    hosts = parts.netloc.rpartition("@")[2]
+    if parts.scheme not in SCHEMES or "@" in parts.path or not all(map(_HOST.fullmatch, hosts.split(","))):
+        return UNSHOWN  # part of a password may be in the place of a port
+    return f"{parts.scheme}://{hosts}{parts.path}"
 
 
 async def connect(
@@ -86,6 +98,13 @@ async def connect(
         )
     except asyncpg.exceptions.TargetServerAttributeNotMatched as error:
         raise NotThePrimary(f"no server at {shown(url)} takes writes") from error
+    except asyncpg.exceptions.ClientConfigurationError as error:
+        raise StorageError(f"the URL of the database is refused: {error}") from None
+    except ValueError:  # its text may have part of the password
+        raise StorageError(
+            "the URL of the database is not understood; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+            "with %40, %3A and %2F for the characters @, : and / of a name or password"
+        ) from None
     try:
         _notice_silence(connection)
         row = await connection.fetchrow(_LOOK)

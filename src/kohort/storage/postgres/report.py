@@ -68,6 +68,12 @@ def move(url: str, slot: int, node: int) -> None:
     async def change(connection: asyncpg.Connection[Any]) -> None:
         if not await connection.fetchval("SELECT until > clock_timestamp() FROM kohort.node_lease WHERE id = $1", node):
             raise StorageError(f"node {node} has no lease: it does not run, or cannot reach the database")
+        if await connection.fetchval("SELECT id FROM kohort.drained WHERE id = $1", node) is not None:
+            raise StorageError(
+                f"node {node} is drained and takes no slots; kohort cluster drain {node} --undo ends that"
+            )
+        if await connection.fetchval("SELECT owner FROM kohort.slot WHERE id = $1", slot) == node:
+            raise StorageError(f"node {node} serves slot {slot} already")
         await want(connection, {slot: node})
 
     asyncio.run(_changed(url, node, change))

@@ -232,7 +232,8 @@ class SlotTable:
     async def _move(self, connection: asyncpg.Connection[Any], seen: Seen) -> bool:
         """As the controller: say which slots should move next."""
         living = [node.id for node in seen.nodes]
-        lost = [slot for slot, node in seen.wanted.items() if node not in living]
+        # A slot may have gone to the node that it should move to in another way, as by a takeover.
+        lost = [slot for slot, node in seen.wanted.items() if node not in living or seen.owners[slot] == node]
         if lost:
             await connection.execute("UPDATE kohort.slot SET wanted = NULL WHERE id = ANY ($1::int[])", lost)
         if time.monotonic() - self._dealt_at < self._move_s:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from kohort.broker.change_log import tell_change
 from kohort.broker.handlers.leaders import CurrentLeaders
 from kohort.broker.handlers.shares.looking import STEP, Looking, lock, look, look_at
 from kohort.broker.handlers.shares.requests import Acked, acknowledge, check_names, end_of, has_acks, session_of
@@ -148,20 +149,33 @@ def _session(state: BrokerState, request: ShareFetchRequest, context: RequestCon
     sessions = state.shares.sessions
     session: Session | ErrorCode | None
     if request.share_session_epoch == OPENS:
-        session = sessions.open(SessionKey(request.group_id, request.member_id, context.broker_id), context.connection)
+        key = SessionKey(request.group_id, request.member_id, context.broker_id)
+        who = str(context.principal), context.client.client_id
+        former = sessions.find(key)
+        session = sessions.open(key, context.connection, who)
         if session is None:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        if former is not None and former.who != who:
+            tell_change(state, context, "share session taken over", group=key.group, member_id=key.member)
     else:
         session = session_of(state, request, context)
         if isinstance(session, ErrorCode):
             return session
     if request.share_session_epoch != CLOSES:
         named = [(topic.topic_id, one.partition_index) for topic in request.topics for one in topic.partitions]
-        if not sessions.add(session, named):
+        if not sessions.add(session, named, _denied(state, context, request.topics)):
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         for topic in request.forgotten_topics_data:
             sessions.forget(session, [(topic.topic_id, index) for index in topic.partitions])
     return session
+
+
+def _denied(state: BrokerState, context: RequestContext, topics: Sequence[FetchTopic]) -> set[bytes]:
+    """The ids of topics that the client may not read."""
+    if context.may_read is None:
+        return set()
+    found = {topic.topic_id: state.catalog.by_id.get(topic.topic_id) for topic in topics}
+    return {topic_id for topic_id, topic in found.items() if topic is not None and not context.may_read(topic.name)}
 
 
 def _wait(
@@ -261,9 +275,10 @@ def _answer(
         sharing.is_full = False
         if len(session.partitions) > STEP:
             yield ROW_BYTES * len(session.partitions)
-        for place in list(session.partitions):
+        for place, is_denied in list(session.partitions.items()):
             if place not in rows:
-                rows[place] = PartitionData(partition_index=place[1], records=b"")
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.NONE
+                rows[place] = PartitionData(partition_index=place[1], records=b"", error_code=error)
     if len(rows) > STEP:
         yield 0
     topics: dict[bytes, list[PartitionData]] = {}

@@ -102,6 +102,8 @@ def _look_into(looking: Looking, session: Session, place: Place, partitions_left
     if isinstance(found, Refused):
         looking.rows[place] = _row(place, found.error, found)
         return
+    if session.partitions.get(place):
+        session.partitions[place] = False  # the right was given meanwhile
     key = ShareKey(session.key.group, place[0], place[1])
     initial = 0
     if needs_start(state, key):

@@ -14,6 +14,7 @@ import typer
 
 from kohort.cli.confirmation import DRY_RUN, YesToExecute, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, Group, complain, connected, fail
+from kohort.cli.groups.lookup import does_not_exist
 from kohort.cli.groups.settings import end_hold
 from kohort.cli.groups.shares.describing import HOLDER_COLUMNS, deliveries_words, member_words, share_offsets_of
 from kohort.cli.groups.shares.targets import chosen, described
@@ -21,7 +22,7 @@ from kohort.cli.groups.wording import Document, Line, Names, as_document, brief,
 from kohort.cli.option_objects import near_word
 from kohort.cli.output import Cell, Format, Output, plural, print_document, print_table
 from kohort.cli.places import TOPIC_PARTITIONS, scope_of, words_of
-from kohort.client.admin.groups import SHARE, GroupDescription
+from kohort.client.admin.groups import DEAD, SHARE, GroupDescription
 from kohort.client.admin.share_groups import ShareOffsets
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
@@ -59,6 +60,8 @@ def release(
         found = described(cluster, group)
         if found.type != SHARE:
             if members or every or topic or execute:
+                if found.state == DEAD:
+                    fail(f"{does_not_exist(cluster, group)}; {UNCHANGED}")
                 raise typer.BadParameter(f"group {group} is no share group: give release its name and nothing else")
             typer.echo(end_hold(cluster, group))
             return
