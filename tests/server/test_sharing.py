@@ -247,10 +247,10 @@ def test_a_node_is_drained_and_stopped(start: Start, addresses: list[str], postg
     second = start(2)
     wait_for(lambda: shares(postgres_url, 1, 2))
     with Traffic(",".join(addresses)) as traffic:
-        command(postgres_url, "drain", "2")
+        assert command(postgres_url, "drain", "2").startswith("node 2 gives its slots to the others")
         wait_for(lambda: slots_of(postgres_url) == {1: 128, 2: 0})
         assert "drained" in command(postgres_url, "nodes")
-        command(postgres_url, "drain", "2", "--undo")
+        assert command(postgres_url, "drain", "2", "--undo") == "node 2 takes slots again\n"
         wait_for(lambda: shares(postgres_url, 1, 2))
         traffic.goes_on()
         second.process.send_signal(signal.SIGTERM)

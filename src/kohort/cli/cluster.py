@@ -104,6 +104,11 @@ def drain(
 
     The node goes on to run, and gets no slots until --undo, also after a restart."""
     _on_database(lambda report: report.drain(storage, node, back=undo))
+    typer.echo(
+        f"node {node} takes slots again"
+        if undo
+        else f"node {node} gives its slots to the others: kohort cluster nodes shows how many it still has"
+    )
 
 
 @app.command("move")
@@ -114,6 +119,7 @@ def move(
 ) -> None:
     """Let one slot go to another node (cluster.serving=all, experimental)."""
     _on_database(lambda report: report.move(storage, slot, node))
+    typer.echo(f"slot {slot} goes to node {node}")
 
 
 def _on_database(work: Callable[[Any], Any]) -> Any:
