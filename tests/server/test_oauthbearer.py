@@ -229,17 +229,17 @@ def test_unknown_ids_are_asked_for_once_in_a_while(
     now = [0.0]
     found = key_set_of(server_of_keys.url, clock=lambda: now[0])
     eventually(lambda: found.find("ec"))
-    eventually(lambda: server_of_keys.asked == 1)
+    asked = server_of_keys.asked  # more than once, if the system closed a connection
     for _ in range(50):
         found.find("new")
-    eventually(lambda: server_of_keys.asked == 2)
+    eventually(lambda: server_of_keys.asked == asked + 1)
     eventually(lambda: not found._wanted.is_set())
     found.find("new")
     found.find("k" * 1_001)
     assert not found._wanted.is_set()
     now[0] = 61.0
     found.find("new")
-    eventually(lambda: server_of_keys.asked == 3)
+    eventually(lambda: server_of_keys.asked == asked + 2)
     # One reading at a time, whatever is asked for meanwhile; and few ids are remembered.
     server_of_keys.may_answer.clear()
     for number in range(500):
