@@ -10,6 +10,7 @@ from kohort.server.memory.process import (
     LEAST,
     LONGEST_S,
     RETURN_AGAIN_S,
+    SHORT_S,
     ProcessMemory,
     Queues,
     resident_memory,
@@ -114,6 +115,16 @@ def test_a_process_beyond_its_limit_gets_less_at_once() -> None:
         world.held = 0
         assert await world.look(RETURN_AGAIN_S) == 2
         assert world.limits == (29, 39)
+
+    asyncio.run(run())
+
+
+def test_a_process_beyond_its_limit_returns_memory_more_often_if_that_helps() -> None:
+    async def run() -> None:
+        world = World()
+        for returns in range(1, 4):
+            world.freed = 500 * MIB
+            assert await world.look(SHORT_S) == returns
 
     asyncio.run(run())
 

@@ -29,6 +29,9 @@ KEPT_BYTES = 64 * 1024 * 1024
 LOOK_S = 0.1
 RETURN_AGAIN_S = 1.0
 """To return memory takes up to twenty milliseconds, in which other threads that need memory wait."""
+SHORT_S = 0.3
+"""The same for a process that is beyond its limit, if the last time was worth it: freed memory grows by up to 100 MB a
+second."""
 LONGEST_S = 16.0
 """Before memory is returned again, if little was returned."""
 WORTH_BYTES = 16 * 1024 * 1024
@@ -98,6 +101,7 @@ class ProcessMemory:
         self._resident = 0
         self._besides_then = 0
         """What the process had besides requests and answers after memory was returned last."""
+        self._was_worth_it = True
         self._pause_s = RETURN_AGAIN_S
         self._part = 1.0
         self._log = log.LimitedLog()
@@ -118,8 +122,8 @@ class ProcessMemory:
             return
         if self._resident > self._most_bytes:  # some of it may be freed memory, which is returned soon
             self._limit_to(min(part, self._part))
-            self._pause_s = RETURN_AGAIN_S
-        pause_s = RETURN_AGAIN_S if besides > self._besides_then + WORTH_BYTES else self._pause_s
+            self._pause_s = SHORT_S if self._was_worth_it else RETURN_AGAIN_S
+        pause_s = min(self._pause_s, RETURN_AGAIN_S) if besides > self._besides_then + WORTH_BYTES else self._pause_s
         if self._returning or self._clock() < self._returned_at + pause_s:
             return
         self._returning = True
@@ -128,8 +132,8 @@ class ProcessMemory:
     def _returned(self, before: int) -> None:
         self._returning = False
         besides = self._besides_then = self._besides()
-        is_worth_it = before - besides >= WORTH_BYTES
-        self._pause_s = RETURN_AGAIN_S if is_worth_it else min(2 * self._pause_s, LONGEST_S)
+        self._was_worth_it = before - besides >= WORTH_BYTES
+        self._pause_s = RETURN_AGAIN_S if self._was_worth_it else min(2 * self._pause_s, LONGEST_S)
         self._returned_at = self._clock()
         self._limit_to(self._part_for(besides))
 
