@@ -45,7 +45,7 @@ def test_who_holds_the_most_pays(
 
 
 def test_answers_that_are_made_keep_below_what_unread_ones_leave() -> None:
-    works = Works(100)
+    works = Works(100, lambda connection: None)
     connections = []
     for size in (50, 30):
         connection = Connection.__new__(Connection)

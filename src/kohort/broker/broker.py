@@ -114,7 +114,7 @@ class Broker:
         self._parked: dict[events.RequestId, ParkedRequest] = {}
         self._ready = Ready(self._state.turn)
         self._state.turn.others = self._ready.__len__
-        self.works = Works(config.queued_max_response_bytes)
+        self.works = Works(config.queued_max_response_bytes, self._ready.put)
         self._done: deque[TaskDone | ReadDone] = deque()  # they wait for their turn
         self._releases: list[Release] = []
         self._last_request_id = 0

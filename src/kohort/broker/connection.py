@@ -28,7 +28,7 @@ class Work:
         self.context = context
         self.steps = steps
         self.waits = False
-        """It goes on when a read is done (waits/reads.py)."""
+        """It goes on when a read is done (waits/reads.py), or an answer of another connection (works.py)."""
         self.size = size
         """About the bytes of what has been made of the answer."""
 

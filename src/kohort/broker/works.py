@@ -1,7 +1,9 @@
 """Answers under way: they are made in steps, and their memory is bounded over all connections.
 
-Each step says by how many bytes it has made its answer larger. Above the limit, the connection with the largest answer
-is closed, as the largest of unread answers are. Both share queued.max.response.bytes (server/outflow.py).
+Each step says by how many bytes it has made its answer larger. Above half of the limit, no more than AT_ONCE answers go
+on, and the others wait until one of these is done: two hundred clients that ask for a large topic at once get their
+answers one after the other. Above the limit, the connection with the largest answer is closed, as the largest of unread
+answers are. Both share queued.max.response.bytes (server/outflow.py).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from kohort.coordinator.events import RequestId
 REQUEST_GROWS = 8
 """A decoded request takes about so many times the bytes of its frame, except Produce, which is hardly more than its
 records."""
+AT_ONCE = 8
 UNFINISHED = object()
 
 
@@ -27,10 +30,14 @@ def request_size(context: RequestContext, frame: bytes) -> int:
 
 
 class Works:
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, resume: Callable[[Connection], None]) -> None:
+        """`resume` is told of a connection whose answer goes on."""
         self.limit = limit
         """What unread answers leave of queued.max.response.bytes."""
+        self._resume = resume
         self._connections: dict[Connection, None] = {}
+        self._held: dict[Connection, None] = {}
+        """Those that wait until others are done."""
         self._waiting: dict[RequestId, Connection] = {}
         """Those that wait for a read."""
         self.size = 0
@@ -50,7 +57,17 @@ class Works:
         self._waiting.pop(work.context.request_id, None)
         connection.work = None
         del self._connections[connection]
+        self._held.pop(connection, None)
+        while self._held and not self._has_enough(AT_ONCE):
+            held = next(iter(self._held))
+            del self._held[held]
+            assert held.work is not None
+            held.work.waits = False
+            self._resume(held)
         return work.size
+
+    def _has_enough(self, under_way: int) -> bool:
+        return self.size > self.limit // 2 and len(self._connections) - len(self._held) >= under_way
 
     def close(self, connection: Connection) -> None:
         """The client has gone: nobody reads the answer."""
@@ -61,6 +78,10 @@ class Works:
         """One step, and up to `most` within the turn's budget. Returns the last step's result, or UNFINISHED."""
         work = connection.work
         assert work is not None
+        if self._has_enough(AT_ONCE + 1):
+            work.waits = True
+            self._held[connection] = None
+            return UNFINISHED
         for _ in range(most):
             try:
                 grown = next(work.steps)

@@ -17,7 +17,7 @@ from kohort.broker.handlers.config_resources import (
     synonyms,
 )
 from kohort.broker.messages import changed
-from kohort.broker.request import RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, STEP_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
 from kohort.config import DYNAMIC, of_dynamic_listener
@@ -41,12 +41,12 @@ PASSWORD = 9
 @in_steps
 def describe_configs(
     state: BrokerState, request: DescribeConfigsRequest, context: RequestContext
-) -> Generator[None, None, DescribeConfigsResponse]:
+) -> Generator[int, None, DescribeConfigsResponse]:
     plain: _Plain = {}
     results = []
     for resource in not_too_often(request.resources, lambda asked: (asked.resource_type, asked.resource_name)):
         results.append(_described_resource(state, request, resource, plain, context.broker_id))
-        yield
+        yield STEP_BYTES + ROW_BYTES * len(results[-1].configs)
     return DescribeConfigsResponse(results=tuple(results))
 
 

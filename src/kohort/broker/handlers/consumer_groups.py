@@ -9,13 +9,17 @@ from uuid import UUID
 from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.request import RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, STEP_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import heartbeat_error
 from kohort.coordinator.consumer.responses import undescribed_consumer_group
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
@@ -45,11 +49,12 @@ def hold_ms(state: BrokerState, *, more_behind: bool) -> int:
 @in_steps
 def describe(
     state: BrokerState, request: ConsumerGroupDescribeRequest, context: RequestContext
-) -> Generator[None, None, ConsumerGroupDescribeResponse]:
+) -> Generator[int, None, ConsumerGroupDescribeResponse]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    described = []
+    described: list[DescribedConsumerGroup] = []
     for group_id in not_too_often(request.group_ids):
-        yield
+        if described:
+            yield STEP_BYTES + ROW_BYTES * len(described[-1].members)
         shard = state.shard_of(group_id)
         if error := _refusal(state, shard, context):
             described.append(undescribed_consumer_group(error, group_id))

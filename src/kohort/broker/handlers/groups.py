@@ -13,7 +13,7 @@ from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.change_log import tell_change
 from kohort.broker.journal.explanations import Explaining
 from kohort.broker.messages import changed
-from kohort.broker.request import ROW_BYTES, InShard, InSteps, RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, STEP_BYTES, InShard, InSteps, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import join_error, undescribed
@@ -21,7 +21,7 @@ from kohort.coordinator.events import GroupOffsetsDeleted, GroupRequested, Share
 from kohort.coordinator.offsets.offsets import DELETED
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from kohort.wire.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -92,13 +92,14 @@ def ask_shard(
 @in_steps
 def describe_groups(
     state: BrokerState, request: DescribeGroupsRequest, context: RequestContext
-) -> Generator[None, None, DescribeGroupsResponse]:
+) -> Generator[int, None, DescribeGroupsResponse]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     explains = request.explain_last >= 0 and state.config.deviations.extensions
     explaining = Explaining(state, request.explain_last) if explains else None
-    described = []
+    described: list[DescribedGroup] = []
     for group_id in not_too_often(request.groups):
-        yield
+        if described:
+            yield _size(described[-1])
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) != context.broker_id:
             described.append(undescribed(ErrorCode.NOT_COORDINATOR, group_id))
@@ -112,17 +113,24 @@ def describe_groups(
     return DescribeGroupsResponse(groups=tuple(described))
 
 
+def _size(group: DescribedGroup) -> int:
+    """About the memory of a described group, in bytes."""
+    explained = len(group.explanation) + sum(map(len, group.stories))
+    return STEP_BYTES + ROW_BYTES * len(group.members) + explained
+
+
 @in_steps
 def list_groups(
     state: BrokerState, request: ListGroupsRequest, context: RequestContext
-) -> Generator[None, None, ListGroupsResponse]:
+) -> Generator[int, None, ListGroupsResponse]:
     groups: list[Any] = []
     for index, shard in enumerate(state.shards):
         if state.coordinator_of(index) == context.broker_id:
             if shard.unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ListGroupsResponse(error_code=shard.unavailable, groups=())  # half a list would mislead (D8)
-            groups.extend(shard.list_groups(request.states_filter, request.types_filter))
-        yield
+            found = shard.list_groups(request.states_filter, request.types_filter)
+            groups.extend(found)
+            yield ROW_BYTES * len(found)
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
-from kohort.broker.request import RequestContext, in_steps, rows
+from kohort.broker.request import ROW_BYTES, STEP_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_log_dirs import (
@@ -59,7 +59,7 @@ MAX_QUORUMS = 1000
 @in_steps
 def describe_log_dirs(
     state: BrokerState, request: DescribeLogDirsRequest, context: RequestContext
-) -> Generator[None, None, DescribeLogDirsResponse]:
+) -> Generator[int, None, DescribeLogDirsResponse]:
     """The sizes of the partitions of which this broker has a replica, and of the volume. Unknown partitions are left
     out, as in Kafka."""
     if request.topics is None:
@@ -70,8 +70,8 @@ def describe_log_dirs(
             asked.setdefault(wanted.topic, set()).update(wanted.partitions)
     topics = []
     for name, indexes in asked.items():
-        yield
         topics.append(_sizes(state, name, indexes, context.broker_id))
+        yield STEP_BYTES + ROW_BYTES * len(indexes)
     data_dir = state.config.data_dir
     elsewhere = IN_DATABASE if state.config.storage else IN_MEMORY
     log_dir = str(Path(data_dir).expanduser().absolute()) if data_dir else elsewhere

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kohort.broker.change_log import tell_change
 from kohort.broker.quotas.mutations import Mutations, mutations_of
-from kohort.broker.request import RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, ROWS, STEP_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import INTERNAL_TOPICS, Topic, check_topic_name
 from kohort.wire.errors import ErrorCode
@@ -41,15 +41,14 @@ NO_LEADER = -1
 @in_steps
 def metadata(
     state: BrokerState, request: MetadataRequest, context: RequestContext
-) -> Generator[None, None, MetadataResponse]:
+) -> Generator[int, None, MetadataResponse]:
     version = context.api_version
     told = _Told(state, context)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
         topics = []
         for topic in state.topics.listed():
-            topics.append(_known(topic, operations, told))
-            yield
+            topics.append((yield from _known(topic, operations, told)))
     else:
         may_create = request.allow_auto_topic_creation and state.config.auto_create_topics_enable
         mutations = mutations_of(state, context, context.api_version) if may_create else None
@@ -57,8 +56,12 @@ def metadata(
         asked = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
         topics = []
         for wanted in asked.values():
-            topics.append(_one(state, wanted, version, create, operations, told))
-            yield
+            found = _found(state, wanted, version, create, operations)
+            if isinstance(found, Topic):
+                topics.append((yield from _known(found, operations, told)))
+            else:
+                topics.append(found)
+                yield ROW_BYTES
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -73,20 +76,14 @@ def metadata(
     )
 
 
-def _one(
-    state: BrokerState,
-    wanted: MetadataRequestTopic,
-    version: int,
-    create: _Creation,
-    operations: int,
-    told: _Told,
-) -> MetadataResponseTopic:
+def _found(
+    state: BrokerState, wanted: MetadataRequestTopic, version: int, create: _Creation, operations: int
+) -> Topic | MetadataResponseTopic:
+    """The topic, which is created if that is allowed, or the answer that there is none."""
     name, topic_id = wanted.name, wanted.topic_id
     if topic_id != NO_UUID and version >= 12:
         topic = state.catalog.by_id.get(topic_id)
-        if topic is not None:
-            return _known(topic, operations, told)
-        return _unknown(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, operations)
+        return topic or _unknown(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, operations)
     if name is None or topic_id != NO_UUID:
         # Before version 12 a topic is asked for by its name alone.
         return _unknown(ErrorCode.INVALID_REQUEST, name or "", topic_id, operations)
@@ -96,7 +93,7 @@ def _one(
         if error:
             return _unknown(error, name, NO_UUID, operations)
         topic = state.catalog.topics[name]
-    return _known(topic, operations, told)
+    return topic
 
 
 def _unknown(error: ErrorCode, name: str | None, topic_id: bytes, operations: int) -> MetadataResponseTopic:
@@ -162,13 +159,11 @@ class _Told:
         return tuple(replica for replica in assignment.replicas if replica not in self._known)
 
 
-def _known(topic: Topic, operations: int, told: _Told) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=tuple(
+def _known(topic: Topic, operations: int, told: _Told) -> Generator[int, None, MetadataResponseTopic]:
+    assignments = topic.partitions
+    partitions: list[MetadataResponsePartition] = []
+    for first in range(0, len(assignments), ROWS):
+        partitions += [
             MetadataResponsePartition(
                 error_code=error,
                 partition_index=index,
@@ -178,9 +173,16 @@ def _known(topic: Topic, operations: int, told: _Told) -> MetadataResponseTopic:
                 isr_nodes=assignment.replicas,
                 offline_replicas=told.offline(assignment) if error else (),
             )
-            for index, assignment in enumerate(topic.partitions)
+            for index, assignment in enumerate(assignments[first : first + ROWS], first)
             for error, leader in (told.leader(assignment),)
-        ),
+        ]
+        yield STEP_BYTES + ROW_BYTES * (len(partitions) - first)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(partitions),
         topic_authorized_operations=operations,
     )
 
@@ -188,7 +190,7 @@ def _known(topic: Topic, operations: int, told: _Told) -> MetadataResponseTopic:
 @in_steps
 def describe_topic_partitions(
     state: BrokerState, request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> Generator[None, None, DescribeTopicPartitionsResponse]:
+) -> Generator[int, None, DescribeTopicPartitionsResponse]:
     """Topics in the order of their names, from the cursor on, up to a number of partitions; a new cursor for the
     rest."""
     cursor, told = request.cursor, _Told(state, context)
@@ -203,7 +205,7 @@ def describe_topic_partitions(
     for name in sorted(name for name in names if name >= first_name):
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         if described:
-            yield
+            yield STEP_BYTES + ROW_BYTES * len(described[-1].partitions)
         topic = state.topic(name)
         if topic is None:
             if request.topics:

@@ -8,12 +8,16 @@ from typing import Any
 from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.request import RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, STEP_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.share_groups.responses import share_heartbeat_error, undescribed_share_group
 from kohort.wire.errors import ErrorCode
-from kohort.wire.schemas.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from kohort.wire.schemas.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
 from kohort.wire.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 
@@ -35,11 +39,12 @@ def refusal(state: BrokerState, shard: int, context: RequestContext) -> ErrorCod
 @in_steps
 def describe(
     state: BrokerState, request: ShareGroupDescribeRequest, context: RequestContext
-) -> Generator[None, None, ShareGroupDescribeResponse]:
+) -> Generator[int, None, ShareGroupDescribeResponse]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    described = []
+    described: list[DescribedGroup] = []
     for group_id in not_too_often(request.group_ids):
-        yield
+        if described:
+            yield STEP_BYTES + ROW_BYTES * len(described[-1].members)
         shard = state.shard_of(group_id)
         if error := refusal(state, shard, context):
             described.append(undescribed_share_group(error, group_id))
