@@ -23,6 +23,7 @@ from kohort.broker.waits.fetch_waits import FetchWait, FetchWaits
 from kohort.storage.protocol import LogKey
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -229,3 +230,19 @@ def test_the_largest_answer_under_way_is_dropped_when_memory_is_short() -> None:
     assert "memory is short" in client.disconnected
     assert wire.broker.works.size == 0
     assert small.ask(groups_request("none"), 8).groups[0].error_code == 0
+
+
+def test_large_answers_of_many_clients_are_made_one_after_the_other() -> None:
+    client = with_topic(5_000, queued_max_response_bytes=8_388_608)
+    wire, works = client.wire, client.wire.broker.works
+    clients = [wire.connect() for _ in range(20)]
+    arrived = [one.frame(MetadataRequest(topics=(MetadataRequestTopic(name="t"),)), 8) for one in clients]
+    largest = 0
+    while arrived or wire.broker.busy:
+        left = iter(range(STEPS))
+        wire.end(wire.broker.step(arrived, wire.now, lambda left=left: next(left, None) is None))  # type: ignore[misc]
+        arrived = []
+        largest = max(largest, works.size)
+    assert {len(one.take().topics[0].partitions) for one in clients} == {5_000}
+    assert works.limit // 2 < largest < works.limit, "and nobody is disconnected"
+    assert works.size == 0

@@ -7,6 +7,7 @@ large request, or the reason why none of its requests has many parts.
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -17,9 +18,10 @@ from quota_driver import PRODUCE, entry
 from share_requests import share_requests
 from wire_driver import Wire, with_topic
 
-from kohort.broker.apis import APIS
-from kohort.broker.request import InSteps, RequestContext
+from kohort.broker.apis import APIS, CHANGES, Api
+from kohort.broker.request import STEP_BYTES, InSteps, RequestContext
 from kohort.broker.turn import Arrived, Closed, ConnectionId
+from kohort.broker.waits.reads import Read
 from kohort.coordinator.events import Client, RequestId
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.add_partitions_to_txn import (
@@ -143,6 +145,7 @@ REQUESTS: dict[str, list[Any]] = {
     ],
     "Metadata": [
         MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in NAMES)),
+        MetadataRequest(topics=(MetadataRequestTopic(name="t"),)),
         MetadataRequest(topics=None),
     ],
     "OffsetFetch": [
@@ -247,10 +250,12 @@ REQUESTS: dict[str, list[Any]] = {
     "ConsumerGroupDescribe": [ConsumerGroupDescribeRequest(group_ids=NAMES)],
     "DescribeTopicPartitions": [
         DescribeTopicPartitionsRequest(topics=tuple(TopicRequest(name=name) for name in NAMES)),
+        DescribeTopicPartitionsRequest(topics=(TopicRequest(name="t"),)),
         DescribeTopicPartitionsRequest(topics=tuple(TopicRequest(name=f"new-{name}") for name in NAMES)),
     ],
     "DescribeLogDirs": [
-        DescribeLogDirsRequest(topics=tuple(DescribableLogDirTopic(topic=name, partitions=(0,)) for name in NAMES))
+        DescribeLogDirsRequest(topics=tuple(DescribableLogDirTopic(topic=name, partitions=(0,)) for name in NAMES)),
+        DescribeLogDirsRequest(topics=(DescribableLogDirTopic(topic="t", partitions=tuple(INDEXES)),)),
     ],
     "DescribeProducers": [
         DescribeProducersRequest(topics=(ProducersTopic(name="t", partition_indexes=tuple(INDEXES)),))
@@ -421,6 +426,12 @@ ROWS = [
     for at, request in enumerate(large)
     if name not in ONE_STEP
 ]
+READS = [
+    (api.name, request)
+    for api in APIS.values()
+    if api.key not in CHANGES and api.name not in SHARES
+    for request in REQUESTS.get(api.name, ())
+]
 
 
 @pytest.fixture
@@ -437,13 +448,18 @@ def wire() -> Wire:
     return client.wire
 
 
+def called(wire: Wire, name: str) -> tuple[Api, RequestContext]:
+    """An API, and the context of a request to it, in a turn that has begun."""
+    api = next(api for api in APIS.values() if api.name == name)
+    version = VERSIONS.get(name, api.last)
+    wire.broker.state.turn.begin(wire.now)
+    return api, RequestContext(RequestId(1), ConnectionId(1), 1, api.key, version, 1, Client("", ""), wire.now)
+
+
 def longest_step(wire: Wire, name: str, request: Any) -> int:
     """The bytecode instructions of the longest step of a handler."""
-    api = next(api for api in APIS.values() if api.name == name)
+    api, context = called(wire, name)
     state = wire.broker.state
-    version = VERSIONS.get(name, api.last)
-    context = RequestContext(RequestId(1), ConnectionId(1), 1, api.key, version, 1, Client("", ""), wire.now)
-    state.turn.begin(wire.now)
     longest = count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -485,6 +501,43 @@ def test_no_step_is_long(wire: Wire, name: str, asked: Any) -> None:
         member = share_requests(["t"], [], ())["ShareGroupHeartbeat"]
         assert next(iter(wire.connections.values())).ask(member, 1).error_code == 0
     assert longest_step(wire, name, asked) < OPERATIONS
+
+
+# -- sizes
+
+
+def test_an_answer_is_no_larger_than_its_steps_say(wire: Wire) -> None:
+    """In memory, beside 50 kB. Answers to changes are small."""
+    for name, asked in READS:
+        memory_of_answer(wire, name, asked)  # what is kept of it for others is made once
+        told, taken = memory_of_answer(wire, name, asked)
+        assert taken < told + 50_000, (name, told, taken)
+        assert told < 10 * taken + 100_000, (name, told, taken)
+
+
+def memory_of_answer(wire: Wire, name: str, request: Any) -> tuple[int, int]:
+    """What the steps of a handler say, and what its answer takes."""
+    api, context = called(wire, name)
+    told = 0
+    tracemalloc.start()
+    try:
+        result = api.handler(wire.broker.state, request, context)
+        while isinstance(result, InSteps):
+            result, steps = yield_from(result)
+            told += sum(STEP_BYTES if step is None else step for step in steps if not isinstance(step, Read))
+        return told, tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def yield_from(work: InSteps) -> tuple[Any, list[Any]]:
+    """What it returns, and what its steps yield."""
+    steps = []
+    try:
+        while True:
+            steps.append(next(work.steps))
+    except StopIteration as done:
+        return done.value, steps
 
 
 # -- limits of what is one step

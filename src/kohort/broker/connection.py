@@ -22,11 +22,13 @@ FETCHES = (b"\0\1", b"\0\x4e")
 class Work:
     """A request whose answer is being made in steps."""
 
-    __slots__ = ("context", "size", "steps", "waits")
+    __slots__ = ("context", "has_begun", "size", "steps", "waits")
 
     def __init__(self, context: RequestContext, steps: Generator[Any, None, Any], size: int) -> None:
         self.context = context
         self.steps = steps
+        self.has_begun = False
+        """One of its steps is done."""
         self.waits = False
         """It goes on when a read is done (waits/reads.py), or an answer of another connection (works.py)."""
         self.size = size

@@ -1,9 +1,10 @@
 """Answers under way: they are made in steps, and their memory is bounded over all connections.
 
-Each step says by how many bytes it has made its answer larger. Above half of the limit, no more than AT_ONCE answers go
-on, and the others wait until one of these is done: two hundred clients that ask for a large topic at once get their
-answers one after the other. Above the limit, the connection with the largest answer is closed, as the largest of unread
-answers are. Both share queued.max.response.bytes (server/outflow.py).
+Each step says by how many bytes it has made its answer larger. Above half of the limit, one answer goes on, and the
+others wait until it is done: two hundred clients that ask for a large topic at once get their answers one after the
+other. Answers that have not begun, of which most are small, wait above three quarters of the limit. Above the limit,
+the connection with the largest answer is closed, as the largest of unread answers are. Both share
+queued.max.response.bytes (server/outflow.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from kohort.coordinator.events import RequestId
 REQUEST_GROWS = 8
 """A decoded request takes about so many times the bytes of its frame, except Produce, which is hardly more than its
 records."""
-AT_ONCE = 8
 UNFINISHED = object()
 
 
@@ -58,16 +58,19 @@ class Works:
         connection.work = None
         del self._connections[connection]
         self._held.pop(connection, None)
-        while self._held and not self._has_enough(AT_ONCE):
-            held = next(iter(self._held))
-            del self._held[held]
+        for held in list(self._held):
             assert held.work is not None
+            if self._others_first(held.work, 0):
+                break
+            del self._held[held]
             held.work.waits = False
             self._resume(held)
         return work.size
 
-    def _has_enough(self, under_way: int) -> bool:
-        return self.size > self.limit // 2 and len(self._connections) - len(self._held) >= under_way
+    def _others_first(self, work: Work, itself: int) -> bool:
+        """True if this answer waits for others. `itself`: 1 if it is one of those that go on."""
+        most = self.limit // 2 if work.has_begun else 3 * self.limit // 4
+        return self.size > most and len(self._connections) - len(self._held) > itself
 
     def close(self, connection: Connection) -> None:
         """The client has gone: nobody reads the answer."""
@@ -78,10 +81,11 @@ class Works:
         """One step, and up to `most` within the turn's budget. Returns the last step's result, or UNFINISHED."""
         work = connection.work
         assert work is not None
-        if self._has_enough(AT_ONCE + 1):
+        if self._others_first(work, itself=1):
             work.waits = True
             self._held[connection] = None
             return UNFINISHED
+        work.has_begun = True
         for _ in range(most):
             try:
                 grown = next(work.steps)

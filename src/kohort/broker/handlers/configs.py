@@ -43,10 +43,13 @@ def describe_configs(
     state: BrokerState, request: DescribeConfigsRequest, context: RequestContext
 ) -> Generator[int, None, DescribeConfigsResponse]:
     plain: _Plain = {}
-    results = []
+    results: list[DescribeConfigsResult] = []
+    counted: set[int] = set()
     for resource in not_too_often(request.resources, lambda asked: (asked.resource_type, asked.resource_name)):
-        results.append(_described_resource(state, request, resource, plain, context.broker_id))
-        yield STEP_BYTES + ROW_BYTES * len(results[-1].configs)
+        result = _described_resource(state, request, resource, plain, context.broker_id)
+        results.append(result)
+        yield STEP_BYTES + (0 if id(result.configs) in counted else ROW_BYTES * len(result.configs))
+        counted.add(id(result.configs))  # resources without configs of their own share theirs
     return DescribeConfigsResponse(results=tuple(results))
 
 

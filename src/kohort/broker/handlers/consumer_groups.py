@@ -53,12 +53,11 @@ def describe(
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described: list[DescribedConsumerGroup] = []
     for group_id in not_too_often(request.group_ids):
-        if described:
-            yield STEP_BYTES + ROW_BYTES * len(described[-1].members)
         shard = state.shard_of(group_id)
         if error := _refusal(state, shard, context):
-            described.append(undescribed_consumer_group(error, group_id))
-            continue
-        group = state.shards[shard].describe_consumer_group(group_id)
+            group = undescribed_consumer_group(error, group_id)
+        else:
+            group = state.shards[shard].describe_consumer_group(group_id)
         described.append(group if group.error_code else changed(group, authorized_operations=operations))
+        yield STEP_BYTES + ROW_BYTES * len(group.members)
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=tuple(described))

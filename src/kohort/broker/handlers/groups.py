@@ -98,18 +98,17 @@ def describe_groups(
     explaining = Explaining(state, request.explain_last) if explains else None
     described: list[DescribedGroup] = []
     for group_id in not_too_often(request.groups):
-        if described:
-            yield _size(described[-1])
         shard = state.shard_of(group_id)
         if state.coordinator_of(shard) != context.broker_id:
-            described.append(undescribed(ErrorCode.NOT_COORDINATOR, group_id))
-            continue
-        group = state.shards[shard].describe(group_id, context.api_version)
-        if operations != NOT_ASKED and not group.error_code:
-            group = changed(group, authorized_operations=operations)
-        if explaining is not None:
-            group = explaining.explained(shard, group)
+            group = undescribed(ErrorCode.NOT_COORDINATOR, group_id)
+        else:
+            group = state.shards[shard].describe(group_id, context.api_version)
+            if operations != NOT_ASKED and not group.error_code:
+                group = changed(group, authorized_operations=operations)
+            if explaining is not None:
+                group = explaining.explained(shard, group)
         described.append(group)
+        yield _size(group)
     return DescribeGroupsResponse(groups=tuple(described))
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
-from kohort.broker.request import ROW_BYTES, STEP_BYTES, RequestContext, in_steps, rows
+from kohort.broker.request import STEP_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_log_dirs import (
@@ -70,8 +70,7 @@ def describe_log_dirs(
             asked.setdefault(wanted.topic, set()).update(wanted.partitions)
     topics = []
     for name, indexes in asked.items():
-        topics.append(_sizes(state, name, indexes, context.broker_id))
-        yield STEP_BYTES + ROW_BYTES * len(indexes)
+        topics.append((yield from _sizes(state, name, indexes, context.broker_id)))
     data_dir = state.config.data_dir
     elsewhere = IN_DATABASE if state.config.storage else IN_MEMORY
     log_dir = str(Path(data_dir).expanduser().absolute()) if data_dir else elsewhere
@@ -95,17 +94,22 @@ def _volume(log_dir: str) -> tuple[int, int]:
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
-def _sizes(state: BrokerState, name: str, indexes: set[int], broker_id: int) -> DescribeLogDirsTopic:
+def _sizes(
+    state: BrokerState, name: str, indexes: set[int], broker_id: int
+) -> Generator[int, None, DescribeLogDirsTopic]:
     topic = state.topic(name)
-    partitions = []
-    for index, assignment in enumerate(topic.partitions if topic is not None else ()):
-        if topic is not None and index in indexes and broker_id in assignment.replicas:
-            info = state.storage.log_info(topic.log_key(index))  # None for a log that this turn creates
-            size = info.size if info is not None else 0
-            partitions.append(
-                DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
-            )
-    return DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
+    assignments = () if topic is None else topic.partitions
+
+    def sized(index: int) -> DescribeLogDirsPartition:
+        assert topic is not None
+        info = state.storage.log_info(topic.log_key(index))  # None for a log that this turn creates or deletes
+        size = info.size if info is not None else 0
+        return DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
+
+    here = [index for index, one in enumerate(assignments) if index in indexes and broker_id in one.replicas]
+    partitions = yield from rows(here, sized)
+    yield STEP_BYTES
+    return DescribeLogDirsTopic(name=name, partitions=partitions)
 
 
 # -- the quorum

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from kohort.broker.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kohort.broker.change_log import tell_change
 from kohort.broker.quotas.mutations import Mutations, mutations_of
-from kohort.broker.request import ROW_BYTES, ROWS, STEP_BYTES, RequestContext, in_steps
+from kohort.broker.request import ROW_BYTES, ROWS, STEP_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import INTERNAL_TOPICS, Topic, check_topic_name
 from kohort.wire.errors import ErrorCode
@@ -34,6 +34,8 @@ MAX_DESCRIBED_PARTITIONS = 2000
 MAX_CREATED_PARTITIONS = 5_000
 """Partitions that one Metadata request creates; each topic counts as TOPIC_COUNTS more."""
 TOPIC_COUNTS = 9
+PARTITION_BYTES = 150
+"""The memory of a partition of an answer, about."""
 METADATA_KEY = 3
 NO_LEADER = -1
 
@@ -176,7 +178,7 @@ def _known(topic: Topic, operations: int, told: _Told) -> Generator[int, None, M
             for index, assignment in enumerate(assignments[first : first + ROWS], first)
             for error, leader in (told.leader(assignment),)
         ]
-        yield STEP_BYTES + ROW_BYTES * (len(partitions) - first)
+        yield ROW_BYTES + PARTITION_BYTES * (len(partitions) - first)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -205,7 +207,7 @@ def describe_topic_partitions(
     for name in sorted(name for name in names if name >= first_name):
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         if described:
-            yield STEP_BYTES + ROW_BYTES * len(described[-1].partitions)
+            yield STEP_BYTES
         topic = state.topic(name)
         if topic is None:
             if request.topics:
@@ -217,7 +219,7 @@ def describe_topic_partitions(
             )
         indexes = range(first, min(len(topic.partitions), first + left))
         left -= len(indexes)
-        described.append(_described(topic, indexes, told))
+        described.append((yield from _described(topic, indexes, told)))
         if indexes.stop < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
                 topics=tuple(described), next_cursor=Cursor(topic_name=name, partition_index=indexes.stop)
@@ -231,26 +233,28 @@ def _undescribed(error: ErrorCode, name: str) -> DescribeTopicPartitionsResponse
     )
 
 
-def _described(topic: Topic, indexes: range, told: _Told) -> DescribeTopicPartitionsResponseTopic:
+def _described(topic: Topic, indexes: range, told: _Told) -> Generator[int, None, DescribeTopicPartitionsResponseTopic]:
+    def described(index: int) -> DescribeTopicPartitionsResponsePartition:
+        assignment = topic.partitions[index]
+        error, leader = told.leader(assignment)
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=assignment.leader_epoch,
+            replica_nodes=assignment.replicas,
+            isr_nodes=assignment.replicas,
+            offline_replicas=told.offline(assignment) if error else (),
+            eligible_leader_replicas=(),
+            last_known_elr=(),
+        )
+
+    partitions = yield from rows(indexes, described)
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=tuple(
-            DescribeTopicPartitionsResponsePartition(
-                error_code=error,
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=topic.partitions[index].leader_epoch,
-                replica_nodes=topic.partitions[index].replicas,
-                isr_nodes=topic.partitions[index].replicas,
-                offline_replicas=told.offline(topic.partitions[index]) if error else (),
-                eligible_leader_replicas=(),
-                last_known_elr=(),
-            )
-            for index in indexes
-            for error, leader in (told.leader(topic.partitions[index]),)
-        ),
+        partitions=partitions,
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

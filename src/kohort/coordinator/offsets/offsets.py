@@ -69,6 +69,8 @@ STEP = 200
 """Partitions of a step."""
 DELETED = 500
 """Offsets that one step deletes with their group, or because they expire."""
+ROW_BYTES = 100
+"""The memory of a row of an answer, about."""
 FIXED_BYTES = 24
 """The fields of a fetched partition, besides its metadata."""
 
@@ -254,7 +256,7 @@ class Offsets:
         stable: bool,
         offsets: Mapping[Place, OffsetCommitValue] | None = None,
     ) -> Generator[int, None, OffsetFetchResponseGroup | None]:
-        """A group's answer, in steps; each yields the size of its part. `fits` is asked about the bytes of each part.
+        """A group's answer, in steps; each yields the memory of its part. `fits` is asked about the bytes of each part.
         Returns None if one does not fit. `stable`: a partition gets an error while an offset is pending there.
 
         `offsets`: the group's, of one instant. Without them, commits between two steps may show in the answer, as if
@@ -292,11 +294,11 @@ class Offsets:
                 if at % STEP == 0:
                     if not fits(size):
                         return None
-                    yield size
+                    yield STEP * ROW_BYTES
                     size = 0
             if not fits(size):
                 return None
-            yield size
+            yield len(indexes) % STEP * ROW_BYTES
             topics.append(OffsetFetchResponseTopics(name=topic, topic_id=topic_id, partitions=tuple(partitions)))
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=tuple(topics))
 

@@ -43,12 +43,11 @@ def describe(
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described: list[DescribedGroup] = []
     for group_id in not_too_often(request.group_ids):
-        if described:
-            yield STEP_BYTES + ROW_BYTES * len(described[-1].members)
         shard = state.shard_of(group_id)
         if error := refusal(state, shard, context):
-            described.append(undescribed_share_group(error, group_id))
-            continue
-        group = state.shards[shard].describe_share_group(group_id)
+            group = undescribed_share_group(error, group_id)
+        else:
+            group = state.shards[shard].describe_share_group(group_id)
         described.append(group if group.error_code else changed(group, authorized_operations=operations))
+        yield STEP_BYTES + ROW_BYTES * len(group.members)
     return ShareGroupDescribeResponse(groups=tuple(described))
