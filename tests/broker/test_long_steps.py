@@ -609,6 +609,21 @@ def test_a_member_has_a_limit_of_protocols() -> None:
     join(client, protocols=protocols[1:])
 
 
+def test_no_step_of_the_description_of_a_large_group_is_long() -> None:
+    """A share group has fewer members."""
+    client = with_topic(MANY)
+    for index in range(1_000):
+        assert client.ask(consumer_join(f"m-{index}", "t"), 1).error_code == ErrorCode.NONE
+        client.wire.step(client.wire.connect().frame(join_request("c"), 3))
+    for name, request in (
+        ("DescribeGroups", DescribeGroupsRequest(groups=("c",))),
+        ("ConsumerGroupDescribe", ConsumerGroupDescribeRequest(group_ids=("g",))),
+    ):
+        assert longest_step(client.wire, name, request) < OPERATIONS
+        told, taken = memory_of_answer(client.wire, name, request)
+        assert taken < told + 50_000, (name, told, taken)
+
+
 # -- changes in steps
 
 

@@ -31,10 +31,9 @@ what has changed. It knows the epoch and the partitions of its last answer, unle
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from consumer_world import (
     catalog_of,
@@ -94,6 +93,8 @@ from kohort.wire.schemas.offset_delete import OffsetDeleteResponse
 from kohort.wire.schemas.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kohort.wire.schemas.sync_group import SyncGroupResponse
 
+T = TypeVar("T")
+
 OF_MEMBERS = ("session", "pending", "hold")
 """Deadlines of a member; the others are the group's."""
 
@@ -102,13 +103,16 @@ DETAILS = STEPS | {"target made", "held back"}
 
 
 def fetched_offsets(shard: Shard, request: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
-    found = []
+    return cast(OffsetFetchResponseGroup, returned(shard.fetch_offsets(request, version, lambda size: True)))
 
-    def fetch() -> Iterator[int]:
-        found.append((yield from shard.fetch_offsets(request, version, lambda size: True)))
 
-    deque(fetch(), 0)
-    return cast(OffsetFetchResponseGroup, found[0])
+def returned(steps: Generator[int, None, T]) -> T:
+    """What is returned after all steps."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return cast(T, done.value)
 
 
 class Plugin(UniformAssignor):
@@ -191,7 +195,7 @@ class ShardWorld(Commands):
         self._step(TopicsChanged(self.catalog))
 
     def do_describe_consumer(self, group: str, v: str = "") -> None:
-        found = self.shard.describe_consumer_group(text_of(group))
+        found = returned(self.shard.describe_consumer_group(text_of(group)))
         text = f"described {group}{_error(found.error_code)} {found.group_state!r}"
         self._print(text + (f" message={found.error_message!r}" if found.error_message else ""))
         if not found.error_code:
@@ -240,7 +244,7 @@ class ShardWorld(Commands):
         self._print(f"fetched {group}{_error(found.error_code)}: {', '.join(parts) or 'nothing'}")
 
     def do_describe(self, group: str, v: str = "6") -> None:
-        found = self.shard.describe(text_of(group), int(v))
+        found = returned(self.shard.describe(text_of(group), int(v)))
         text = f"described {group}{_error(found.error_code)} {found.group_state} type={found.protocol_type!r}"
         text += f" protocol={found.protocol_data!r} operations={found.authorized_operations}"
         if found.error_message:

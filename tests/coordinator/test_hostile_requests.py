@@ -13,7 +13,7 @@ import pytest
 from history_world import HistoryWorld, histories
 from hypothesis import given
 from hypothesis import strategies as st
-from shard_world import fetched_offsets
+from shard_world import fetched_offsets, returned
 
 from kohort.config import Config
 from kohort.coordinator.assignors.spec import TopicSpec
@@ -145,7 +145,7 @@ def test_the_longest_client_id(version: int, client: str) -> None:
     world.send(body, version, client)
     world.late(0)
     world.end_turn()
-    described = DescribeGroupsResponse(groups=(world.shard.describe("g", 0),))
+    described = DescribeGroupsResponse(groups=(returned(world.shard.describe("g", 0)),))
     assert decode(DescribeGroupsResponse, 0, encode(described, 0)).groups[0].group_id == "g"
 
 
@@ -185,7 +185,7 @@ def test_everything_is_answered_in_bytes(asked: list[tuple[Any, str, int, int]])
         encode(ListGroupsResponse(error_code=0, groups=tuple(listed)), version)
     for group in listed:
         for version in range(7):
-            encode(DescribeGroupsResponse(groups=(shard.describe(group.group_id, version),)), version)
+            encode(DescribeGroupsResponse(groups=(returned(shard.describe(group.group_id, version)),)), version)
         found = fetched_offsets(shard, OffsetFetchRequestGroup(group_id=group.group_id), 9)
         encode(OffsetFetchResponse(groups=(found,)), 9)
     world.sweep()
@@ -334,8 +334,8 @@ def test_all_responses_can_be_encoded_and_the_log_replays(seed: int) -> None:
         world.late(hostile.any([0, 0, 0, 0, 500, 2000]))
         world.end_turn()
     shard = world.shard
-    encode(DescribeGroupsResponse(groups=(shard.describe("g", 6),)), 6)
-    encode(ConsumerGroupDescribeResponse(groups=(shard.describe_consumer_group("g"),)), 1)
+    encode(DescribeGroupsResponse(groups=(returned(shard.describe("g", 6)),)), 6)
+    encode(ConsumerGroupDescribeResponse(groups=(returned(shard.describe_consumer_group("g")),)), 1)
     for _ in range(4):  # members that wait for others are removed first
         world.late(2**32)
     groups = [*shard.consumers.groups.values(), *shard.running.groups.values()]

@@ -19,7 +19,7 @@ from kohort.coordinator.assignors.spec import Assignor
 from kohort.coordinator.classic.checks import founds
 from kohort.coordinator.classic.group import Group, Phase
 from kohort.coordinator.classic.requests import ClassicGroups
-from kohort.coordinator.classic.responses import refusal, undescribed
+from kohort.coordinator.classic.responses import described_classic_group, refusal, undescribed
 from kohort.coordinator.classic.status import RebalanceStatus, status_of
 from kohort.coordinator.consumer.lifecycle import ConsumerGroups
 from kohort.coordinator.consumer.responses import described, state_name, undescribed_consumer_group
@@ -72,7 +72,7 @@ from kohort.wire.schemas.consumer_group_describe import DescribedConsumerGroup
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.schemas.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-from kohort.wire.schemas.describe_groups import DescribedGroup, DescribedGroupMember
+from kohort.wire.schemas.describe_groups import DescribedGroup
 from kohort.wire.schemas.group_records import OffsetCommitValue
 from kohort.wire.schemas.heartbeat import HeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest
@@ -388,7 +388,8 @@ class Shard:
             return every(self.unavailable)
         return fetch_fence(self.consumers.groups.get(group_id), member_id, epoch)
 
-    def describe(self, group_id: str, version: int) -> DescribedGroup:
+    def describe(self, group_id: str, version: int) -> Generator[int, None, DescribedGroup]:
+        """In steps; each yields the memory of its part. Changes between two steps may show in the answer."""
         if self.unavailable:
             return undescribed(self.unavailable, group_id)
         group = self._seen(group_id)
@@ -400,31 +401,14 @@ class Shard:
             is_other = group_id in self.consumers.groups or group_id in self.shares.groups
             message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return undescribed(ErrorCode.GROUP_ID_NOT_FOUND, group_id, Phase.DEAD.value, message)
-        stable = group.phase is Phase.STABLE
-        return DescribedGroup(
-            error_code=ErrorCode.NONE,
-            group_id=group_id,
-            group_state=group.phase.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=(group.protocol or "") if stable else "",
-            members=tuple(
-                DescribedGroupMember(
-                    member_id=m.member_id,
-                    group_instance_id=m.instance_id,
-                    client_id=m.client.client_id,
-                    client_host=m.client.host,
-                    member_metadata=m.metadata_of(group.protocol) if stable else b"",
-                    member_assignment=m.assignment,
-                )
-                for m in group.members.values()
-            ),
-        )
+        return (yield from described_classic_group(group))
 
-    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+    def describe_consumer_group(self, group_id: str) -> Generator[int, None, DescribedConsumerGroup]:
+        """As `describe`."""
         error, message = self.unavailable, None
         group = self.consumers.groups.get(group_id)
         if not error and group is not None:
-            return described(group, self.consumers.topics, self.consumers.targets.assignor_name(group))
+            return (yield from described(group, self.consumers.topics, self.consumers.targets.assignor_name(group)))
         if not error:
             error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
             is_other = group_id in self.running.groups or self.hard.has_offsets(group_id)

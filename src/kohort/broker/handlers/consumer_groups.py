@@ -9,7 +9,7 @@ from uuid import UUID
 from kohort.broker.authorization import GROUP_OPERATIONS, NOT_ASKED
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.messages import changed
-from kohort.broker.request import ROW_BYTES, STEP_BYTES, RequestContext, in_steps
+from kohort.broker.request import STEP_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.classic.responses import heartbeat_error
@@ -57,7 +57,7 @@ def describe(
         if error := _refusal(state, shard, context):
             group = undescribed_consumer_group(error, group_id)
         else:
-            group = state.shards[shard].describe_consumer_group(group_id)
+            group = yield from state.shards[shard].describe_consumer_group(group_id)
         described.append(group if group.error_code else changed(group, authorized_operations=operations))
-        yield STEP_BYTES + ROW_BYTES * len(group.members)
+        yield STEP_BYTES
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=tuple(described))

@@ -102,20 +102,14 @@ def describe_groups(
         if state.coordinator_of(shard) != context.broker_id:
             group = undescribed(ErrorCode.NOT_COORDINATOR, group_id)
         else:
-            group = state.shards[shard].describe(group_id, context.api_version)
+            group = yield from state.shards[shard].describe(group_id, context.api_version)
             if operations != NOT_ASKED and not group.error_code:
                 group = changed(group, authorized_operations=operations)
             if explaining is not None:
                 group = explaining.explained(shard, group)
         described.append(group)
-        yield _size(group)
+        yield STEP_BYTES + len(group.explanation) + sum(map(len, group.stories))
     return DescribeGroupsResponse(groups=tuple(described))
-
-
-def _size(group: DescribedGroup) -> int:
-    """About the memory of a described group, in bytes."""
-    explained = len(group.explanation) + sum(map(len, group.stories))
-    return STEP_BYTES + ROW_BYTES * len(group.members) + explained
 
 
 @in_steps

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
-from kohort.coordinator.classic.group import Group, Member
+from kohort.coordinator.classic.group import Group, Member, Phase
+from kohort.coordinator.described import MEMBER_BYTES, in_parts
 from kohort.coordinator.events import GroupRequested
+from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -16,7 +19,7 @@ from kohort.wire.schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
-from kohort.wire.schemas.describe_groups import DescribedGroup
+from kohort.wire.schemas.describe_groups import DescribedGroup, DescribedGroupMember
 from kohort.wire.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.wire.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -86,6 +89,34 @@ def heartbeat_error(error: int, message: str | None = None) -> ConsumerGroupHear
     """For a member of a consumer group."""
     return ConsumerGroupHeartbeatResponse(
         error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def described_classic_group(group: Group) -> Generator[int, None, DescribedGroup]:
+    """In steps; each yields the memory of its part. Changes between two steps may show in the answer."""
+    stable = group.phase is Phase.STABLE
+    phase, protocol = group.phase, (group.protocol or "") if stable else ""
+    members: list[DescribedGroupMember] = []
+    for some in in_parts(list(group.members.values())):
+        members += [
+            DescribedGroupMember(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                client_id=m.client.client_id,
+                client_host=m.client.host,
+                member_metadata=m.metadata_of(protocol) if stable else b"",
+                member_assignment=m.assignment,
+            )
+            for m in some
+        ]
+        yield MEMBER_BYTES * len(some)
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=phase.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol,
+        members=tuple(members),
     )
 
 

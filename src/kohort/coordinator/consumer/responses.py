@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 
 from kohort.coordinator.consumer.assignment_records import by_topic
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import TopicPartition
+from kohort.coordinator.described import MEMBER_BYTES, PARTITION_BYTES, in_parts
 from kohort.coordinator.events import MemberStory
 from kohort.coordinator.topics import Topics
 from kohort.wire.codec import encode
@@ -75,32 +76,41 @@ def undescribed_consumer_group(error: ErrorCode, group_id: str, message: str | N
     )
 
 
-def described(group: ConsumerGroup, topics: Topics, assignor: str) -> DescribedConsumerGroup:
-    members = []
-    for member_id, member in sorted(group.members.items()):
-        state = group.state_of(member_id)
-        members.append(
-            DescribedConsumerGroupMember(
-                member_id=member_id,
-                instance_id=member.instance_id,
-                rack_id=member.rack_id,
-                member_epoch=state.member_epoch,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                subscribed_topic_names=member.subscribed_topic_names,
-                subscribed_topic_regex=member.subscribed_topic_regex or "",
-                # The member still owns the partitions that it has to give up.
-                assignment=_described_assignment({**state.assigned, **state.revoking}, topics),
-                target_assignment=_described_assignment(group.targets.get(member_id, ()), topics),
-                member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
+def described(group: ConsumerGroup, topics: Topics, assignor: str) -> Generator[int, None, DescribedConsumerGroup]:
+    """In steps; each yields the memory of its part. It tells of the moment of the first step."""
+    group_state, epoch, assignment_epoch = state_name(group), group.epoch, group.assignment_epoch
+    seen = [
+        (member_id, member, group.state_of(member_id), group.targets.get(member_id, ()))
+        for member_id, member in sorted(group.members.items())
+    ]
+    members: list[DescribedConsumerGroupMember] = []
+    for some in in_parts(seen):
+        partitions = 0
+        for member_id, member, state, target in some:
+            owned = {**state.assigned, **state.revoking}  # it still owns the partitions that it has to give up
+            partitions += len(owned) + len(target)
+            members.append(
+                DescribedConsumerGroupMember(
+                    member_id=member_id,
+                    instance_id=member.instance_id,
+                    rack_id=member.rack_id,
+                    member_epoch=state.member_epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=member.subscribed_topic_names,
+                    subscribed_topic_regex=member.subscribed_topic_regex or "",
+                    assignment=_described_assignment(owned, topics),
+                    target_assignment=_described_assignment(target, topics),
+                    member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
+                )
             )
-        )
+        yield MEMBER_BYTES * len(some) + PARTITION_BYTES * partitions
     return DescribedConsumerGroup(
         error_code=0,
         group_id=group.group_id,
-        group_state=state_name(group),
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
+        group_state=group_state,
+        group_epoch=epoch,
+        assignment_epoch=assignment_epoch,
         assignor_name=assignor,
         members=tuple(members),
     )
