@@ -10,6 +10,7 @@ It is pure: time, randomness and records are arguments; the broker writes the re
     records        records to and from bytes, in Kafka's schema
     soft_state     running groups, parked requests and deadlines
     deadlines      timers as data
+    described      how the members of a group are described in parts
     member_bytes   the bound on the size of all members
     steady_answer  answers that may be given again without a step
     topics         what the coordinator knows of topics
