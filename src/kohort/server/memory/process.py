@@ -1,11 +1,11 @@
-"""The memory of the process: it stays about below `memory.max.bytes`.
+"""The memory of the process: it stays below `memory.max.bytes`.
 
 Requests, answers, members, offsets and tails of logs have limits of their own, and get most of this memory. The code,
 topics, connections and waiting requests take some as well, and so does what the C library keeps of freed memory. Nobody
 can count all of that, so the resident memory of the process is measured. If the requests and answers in memory had no
 room to grow to their limits, freed memory is returned to the system. If there is too little room even then, large
-requests wait, and connections with the most unread answers are closed (inflow.py, outflow.py). That holds at once for a
-process that is beyond its limit, also while memory has been returned a moment ago.
+requests wait, and connections with the most unread answers are closed (inflow.py, outflow.py). Near its limit, a
+process does that at once, also while memory has been returned a moment ago.
 
 Only the process of a server does this. Elsewhere the memory of the process belongs to others too, for instance to
 tests. Only Linux tells the resident memory cheaply, and only glibc returns memory when it is asked to.
@@ -30,12 +30,13 @@ LOOK_S = 0.1
 RETURN_AGAIN_S = 1.0
 """To return memory takes up to twenty milliseconds, in which other threads that need memory wait."""
 SHORT_S = 0.3
-"""The same for a process that is beyond its limit, if the last time was worth it: freed memory grows by up to 100 MB a
-second."""
+"""The same above SHORT, if the last time was worth it: freed memory grows by up to 100 MB a second."""
 LONGEST_S = 16.0
 """Before memory is returned again, if little was returned."""
 WORTH_BYTES = 16 * 1024 * 1024
 """So much is worth being returned."""
+SHORT = 0.9
+"""Above this part of its limit, a process gives requests and answers less at once."""
 LEAST = 0.4
 """The part of their limits that requests and answers always have."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -120,7 +121,7 @@ class ProcessMemory:
         if part >= 1.0:
             self._limit_to(1.0)
             return
-        if self._resident > self._most_bytes:  # some of it may be freed memory, which is returned soon
+        if self._resident > SHORT * self._most_bytes:  # some of it may be freed memory, which is returned soon
             self._limit_to(min(part, self._part))
             self._pause_s = SHORT_S if self._was_worth_it else RETURN_AGAIN_S
         pause_s = min(self._pause_s, RETURN_AGAIN_S) if besides > self._besides_then + WORTH_BYTES else self._pause_s
