@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from group_driver import commit, committed, join, join_request, stable, sync_request
+from shard_world import returned
 from wire_driver import START_MS, Wire, batch, delete_topics, produce_request, with_topic
 
 from kohort.broker.broker import Broker
@@ -41,7 +42,9 @@ def picture(wire: Wire) -> dict[str, Any]:
             for partition in state.topics.all_partitions()
         },
         "groups": [
-            (group, shard.describe(group.group_id, 5)) for shard in state.shards for group in shard.list_groups((), ())
+            (group, returned(shard.describe(group.group_id, 5)))
+            for shard in state.shards
+            for group in shard.list_groups((), ())
         ],
         "alike": state.catalog._alike,
         "count": state.catalog.partition_count,

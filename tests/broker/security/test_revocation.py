@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from acl_driver import DENY, Secured, acl, creation
 from group_driver import commit_request, consumer_beat, consumer_join, heartbeat_request, join_request, stable
+from shard_world import returned
 from wire_driver import Connection, batch, fetch_request, produce_request
 
 from kohort.broker.authorization import Operation, Resource
@@ -93,7 +94,7 @@ def test_v11_a_parked_join_is_refused(secured: Secured) -> None:
     assert client.take().error_code == GROUP_DENIED
     secured.wire.advance(60_000)
     assert not client.responses
-    assert secured.wire.shard().describe("g", 5).group_state in ("Dead", "Empty")
+    assert returned(secured.wire.shard().describe("g", 5)).group_state in ("Dead", "Empty")
 
 
 def test_a_parked_join_of_others_goes_on(secured: Secured) -> None:
