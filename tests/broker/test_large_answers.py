@@ -18,7 +18,7 @@ from wire_driver import (
 
 from kohort.broker.handlers.fetch import LARGE
 from kohort.broker.messages import changed
-from kohort.broker.turn import Frame
+from kohort.broker.turn import Frame, Unread
 from kohort.broker.waits.fetch_waits import FetchWait, FetchWaits
 from kohort.storage.protocol import LogKey
 from kohort.wire.errors import ErrorCode
@@ -246,3 +246,21 @@ def test_large_answers_of_many_clients_are_made_one_after_the_other() -> None:
     assert {len(one.take().topics[0].partitions) for one in clients} == {5_000}
     assert works.limit // 2 < largest < works.limit, "and nobody is disconnected"
     assert works.size == 0
+
+
+def test_nobody_waits_for_the_answer_of_a_client_that_does_not_read() -> None:
+    client = with_topic(5_000, queued_max_response_bytes=8_388_608)
+    wire, works = client.wire, client.wire.broker.works
+    ask = MetadataRequest(topics=(MetadataRequestTopic(name="t"),)), 8
+    deaf, others = [wire.connect() for _ in range(12)], [wire.connect() for _ in range(6)]
+    for one in deaf:
+        few = iter((False, False))
+        wire.end(wire.broker.step([one.frame(*ask)], wire.now, lambda few=few: next(few, True)))  # type: ignore[misc]
+    while works.size <= works.limit // 2:
+        few = iter((False, False))
+        wire.end(wire.broker.step([], wire.now, lambda few=few: next(few, True)))  # type: ignore[misc]
+    arrived = [one.frame(*ask) for one in others]
+    wire.step(*(Unread(one.id, unread=True) for one in deaf), *arrived)
+    assert {len(one.take().topics[0].partitions) for one in others} == {5_000}
+    assert any(one.disconnected for one in deaf)
+    assert not any(one.responses for one in deaf)

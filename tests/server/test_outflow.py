@@ -49,7 +49,7 @@ def test_answers_that_are_made_keep_below_what_unread_ones_leave() -> None:
     connections = []
     for size in (50, 30):
         connection = Connection.__new__(Connection)
-        connection.work = None
+        connection.work, connection.is_unread = None, False
         works.begin(connection, SimpleNamespace(request_id=size), InSteps(iter(())), size)  # type: ignore[arg-type]
         connections.append(connection)
     told = []

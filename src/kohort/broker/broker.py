@@ -134,8 +134,7 @@ class Broker:
     @property
     def busy(self) -> bool:
         """True if work waited for the last commit only: step again at once."""
-        waits = self._ready or self._done or self._state.fetch_waits.woken
-        return not self._stopping and (bool(waits) or self._upkeep.busy)
+        return not self._stopping and any((self._ready, self._done, self._state.fetch_waits.woken, self._upkeep.busy))
 
     @property
     def is_behind(self) -> bool:
@@ -232,6 +231,7 @@ class Broker:
             case Unread():
                 if (connection := self._connections.get(event.connection)) is not None:
                     connection.is_unread = event.unread
+                    self.works.admit()  # others need not wait for its answer
                     connection.wait_from(self._state.now)
                     self._ready.put(connection)
             case Passed():

@@ -3,8 +3,8 @@
 Each step says by how many bytes it has made its answer larger. Above half of the limit, one answer goes on, and the
 others wait until it is done: two hundred clients that ask for a large topic at once get their answers one after the
 other. Answers that have not begun, of which most are small, wait above three quarters of the limit. Above the limit,
-the connection with the largest answer is closed, as the largest of unread answers are. Both share
-queued.max.response.bytes (server/outflow.py).
+the connection with the largest answer is closed, as the largest of unread answers are; first one whose client does not
+read. Both share queued.max.response.bytes (server/outflow.py).
 """
 
 from __future__ import annotations
@@ -58,19 +58,25 @@ class Works:
         connection.work = None
         del self._connections[connection]
         self._held.pop(connection, None)
+        self.admit()
+        return work.size
+
+    def admit(self) -> None:
+        """Let answers go on that no longer wait for others: one has been done, or its client does not read."""
         for held in list(self._held):
             assert held.work is not None
-            if self._others_first(held.work, 0):
+            if self._others_first(held, held.work):
                 break
             del self._held[held]
             held.work.waits = False
             self._resume(held)
-        return work.size
 
-    def _others_first(self, work: Work, itself: int) -> bool:
-        """True if this answer waits for others. `itself`: 1 if it is one of those that go on."""
-        most = self.limit // 2 if work.has_begun else 3 * self.limit // 4
-        return self.size > most and len(self._connections) - len(self._held) > itself
+    def _others_first(self, connection: Connection, work: Work) -> bool:
+        """True if this answer waits for another one that goes on."""
+        if self.size <= (self.limit // 2 if work.has_begun else 3 * self.limit // 4):
+            return False
+        others = (other for other in self._connections if other is not connection and other not in self._held)
+        return any(not other.is_unread for other in others)
 
     def close(self, connection: Connection) -> None:
         """The client has gone: nobody reads the answer."""
@@ -81,7 +87,7 @@ class Works:
         """One step, and up to `most` within the turn's budget. Returns the last step's result, or UNFINISHED."""
         work = connection.work
         assert work is not None
-        if self._others_first(work, itself=1):
+        if self._others_first(connection, work):
             work.waits = True
             self._held[connection] = None
             return UNFINISHED
@@ -113,10 +119,11 @@ class Works:
         return connection
 
     def largest(self) -> Connection | None:
-        """The connection with the largest answer, if all of them are above the limit."""
+        """The connection with the largest answer, if all of them are above the limit. Clients that do not read their
+        answers come first: their answers do not go on."""
         if self.size <= self.limit:
             return None
-        return max(self._connections, key=_size_of)
+        return max(self._connections, key=lambda connection: (connection.is_unread, _size_of(connection)))
 
     def share(self, room: Callable[[int, int], int]) -> None:
         """Ask for the limit from now on. `room` is told the bytes of all answers under way, and of the largest."""
