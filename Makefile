@@ -73,9 +73,10 @@ test-alone: $(VENV)/.dev ## some cycles of kill -9 under load, one test at a tim
 test-long: $(VENV)/.dev ## before a release: fresh seeds, the search for seeds that catch planted bugs, Spark applications and kills; half an hour
 	KOHORT_PURE=1 $(PYTEST) -m long tests/demo tests/mutations tests/simulator tests/spark
 
-test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles with commits, 200 with transactions (CRASH_CYCLES=…), 20 of a gateway and its upstream, backups under load (BACKUPS=20); half an hour
+test-crash: $(VENV)/.dev ## kill -9 under load, 200 cycles each with commits, transactions and a share group (CRASH_CYCLES=…), 20 of a gateway and its upstream, backups under load (BACKUPS=20); half an hour
 	$(BIN)/python tests/crash --cycles $(CRASH_CYCLES)
 	$(BIN)/python tests/crash --transactions --cycles $(CRASH_CYCLES)
+	$(BIN)/python tests/crash --queues --cycles $(CRASH_CYCLES)
 	$(BIN)/python tests/crash --backups $(BACKUPS)
 	$(BIN)/python tests/crash --gateway --cycles 20
 

@@ -1,6 +1,7 @@
 """`python tests/crash [--transactions] [--cycles 200] [--seed N]`: kill -9 under load, as `crash_run.py` says, or with
---transactions as `crash_transactions.py` says. About 3 s a cycle. `--backups N`: backups under load, as
-`crash_backups.py` says. `--nodes N`: on a PostgreSQL instead of a data directory; with 2, each kill is a takeover."""
+--transactions as `crash_transactions.py` says, with --queues as `crash_queues.py`. About 3 s a cycle. `--backups N`:
+backups under load, as `crash_backups.py` says. `--nodes N`: on a PostgreSQL instead of a data directory; with 2, each
+kill is a takeover."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ sys.path.append(str(Path(__file__).parents[1] / "storage"))
 from crash_backups import BackupRun
 from crash_gateway import CrashGateway
 from crash_nodes import CrashNodes
+from crash_queues import QueueRun
 from crash_run import Run, Violation
 from crash_server import CrashServer
 from crash_transactions import TransactionRun
@@ -30,6 +32,7 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=200, help="how often the server is killed and checked")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of the kill moments")
     parser.add_argument("--transactions", action="store_true", help="copies in transactions instead of commits")
+    parser.add_argument("--queues", action="store_true", help="a share group instead of commits")
     parser.add_argument("--backups", type=int, default=0, help="backups under load, restored and checked; no kills")
     parser.add_argument(
         "--rate", type=float, help="commits a second that the workers attempt in all (8,000; 20,000), or records"
@@ -67,8 +70,8 @@ def on_postgres(
 
 
 def run_in(directory: Path, options: argparse.Namespace, given: dict[str, Any]) -> int:
-    of_workload = TransactionRun if options.transactions else Run
-    run: BackupRun | Run | TransactionRun
+    of_workload = TransactionRun if options.transactions else QueueRun if options.queues else Run
+    run: BackupRun | QueueRun | Run | TransactionRun
     if options.backups:
         run = BackupRun(directory, options.backups, **given)
     else:

@@ -12,6 +12,7 @@ from crash_backups import COMMITTERS, IN_EXCHANGE, PARTITIONS, BackupRun
 from crash_copies import ABORTED, Copies
 from crash_ledger import Place, place_from
 from crash_nodes import CrashNodes
+from crash_queues import Ledger, QueueRun
 from crash_run import GROUPS, Run
 from crash_transactions import GROUPS as COPYING
 from crash_transactions import TransactionRun
@@ -47,6 +48,20 @@ def test_six_cycles_of_kill_9_under_transactions() -> None:
     assert figures.inputs > 500
     assert figures.copies == len(COPYING) * figures.inputs
     assert figures.workers["committed"] > 50
+    shutil.rmtree(directory)
+
+
+@pytest.mark.alone
+@pytest.mark.client
+@pytest.mark.timeout(900)
+def test_five_cycles_of_kill_9_under_a_share_group() -> None:
+    directory = Path(tempfile.mkdtemp(prefix="kohort-crash-"))
+    run = QueueRun(directory, cycles=5, seed=secrets.randbelow(10**6))
+    figures = run.run()
+    print(run.told())
+    assert figures.kills >= 5
+    assert figures.confirmed > 200
+    assert figures.quiet == 1
     shutil.rmtree(directory)
 
 
@@ -143,3 +158,19 @@ def test_a_member_that_joins_the_same_generation_again_may_repeat_its_commits() 
     assert place_from(13, 3, before).least() == 13, "a new generation fences them"
     assert place_from(13, 3, before).next() == 14
     assert place_from(5, 1, None).possible() == [5]
+
+
+def test_a_record_that_is_finished_twice_is_found() -> None:
+    ledger = Ledger()
+    for worker, line in (
+        ("a", '["try", [[0, 0], [0, 1]]]'),
+        ("a", '["done", [[0, 0]]]'),
+        ("b", '["try", [[0, 1], [1, 0]]]'),
+        ("b", '["done", [[0, 1], [1, 0]]]'),
+    ):
+        ledger.take(worker, line)
+    assert not ledger.twice
+    assert ledger.untried({0: 2, 1: 1}) == []
+    assert ledger.untried({0: 3, 1: 1}) == [(0, 2)]
+    ledger.take("a", '["done", [[0, 1]]]')
+    assert ledger.twice == ["input[0] 1 was finished for b and a"]

@@ -1,0 +1,95 @@
+"""A member of a share group, with confluent-kafka's ShareConsumer: it takes records and acknowledges each one.
+
+Started by `crash_queues.py`. The argument is a JSON object. Each line that it prints is a JSON array: `["try", places]`
+before it accepts or rejects records for good, `["done", places]` after the broker has said that it has, and
+`["failed", name]`. A place is a partition and an offset. The process ends with its stdin.
+
+Of twenty records, it accepts seventeen, gives back two, and rejects one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import traceback
+from typing import Any
+
+from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
+
+COMMIT_S = 3.0
+KINDS = [AcknowledgeType.ACCEPT] * 17 + [AcknowledgeType.RELEASE] * 2 + [AcknowledgeType.REJECT]
+Place = tuple[int, int]
+
+
+def say(what: str, about: list[Place] | str) -> None:
+    sys.stdout.write(json.dumps([what, about]) + "\n")
+    sys.stdout.flush()
+
+
+def place_of(message: Message) -> Place:
+    return message.partition(), message.offset()
+
+
+def take(member: ShareConsumer) -> None:
+    messages = []
+    for message in member.poll(0.2):
+        if (error := message.error()) is None:
+            messages.append(message)
+        else:
+            say("failed", error.name())
+    if not messages:
+        return
+    kinds = {place_of(message): random.choice(KINDS) for message in messages}
+    finished = [place for place, kind in kinds.items() if kind != AcknowledgeType.RELEASE]
+    say("try", finished)
+    for message in messages:
+        member.acknowledge(message, kinds[place_of(message)])
+    failed = {place.partition: error for place, error in member.commit_sync(COMMIT_S).items() if error is not None}
+    for error in failed.values():
+        say("failed", error.args[0].name())
+    say("done", [place for place in finished if place[0] not in failed])
+
+
+def run(options: dict[str, Any]) -> None:
+    while True:
+        with ShareConsumer(
+            {
+                "bootstrap.servers": options["bootstrap"],
+                "group.id": options["group"],
+                "client.id": options["name"],
+                "share.acknowledgement.mode": "explicit",
+                "max.poll.records": 50,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 300,
+                "topic.metadata.refresh.interval.ms": 2_000,
+            }
+        ) as member:
+            member.subscribe([options["topic"]])
+            try:
+                while True:
+                    take(member)
+            except KafkaException as error:  # the outcome of the acknowledgements is not known
+                say("failed", error.args[0].name())
+                if error.args[0].fatal():
+                    continue
+
+
+def guarded(options: dict[str, Any]) -> None:
+    try:
+        run(options)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def main() -> None:
+    threading.Thread(target=guarded, args=(json.loads(sys.argv[1]),), daemon=True).start()
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
