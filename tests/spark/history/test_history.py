@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -489,13 +490,20 @@ def test_a_file_that_is_no_table_of_ends_is_named(tmp_path: Path) -> None:
 class Growing:
     """A cluster at the instant 150,000. Partition 0 has a record for every millisecond, partition 1 only old ones."""
 
+    def __init__(self) -> None:
+        self.searched: list[tuple[int, int]] = []
+        """Partitions and instants."""
+
     def topics(self, _: object = None) -> dict[str, Topic]:
         return {"t": Topic("t", tuple(Partition("t", number, 0, 0, (), ()) for number in range(2)))}
 
-    def offsets(self, asked: list[tuple[str, int]], at: str | int = "latest") -> dict[tuple[str, int], int]:
+    def offsets(
+        self, asked: Iterable[tuple[str, int]], at: str | Mapping[tuple[str, int], int]
+    ) -> dict[tuple[str, int], int]:
         if isinstance(at, str):
             return dict.fromkeys(asked, 0 if at == "earliest" else 150000)
-        return {(topic, partition): -1 if partition else at for topic, partition in asked}
+        self.searched += [(place[1], at[place]) for place in asked]
+        return {place: -1 if place[1] else at[place] for place in asked}
 
 
 def test_the_last_end_is_that_of_its_instant() -> None:
@@ -503,3 +511,13 @@ def test_the_last_end_is_that_of_its_instant() -> None:
     ends = ends_over_time(cluster, [("t", 0), ("t", 1)], np.array([0, 30_000, 60_000]))
     assert ends.series["t", 0][1].tolist() == [0, 30_000, 60_000]
     assert ends.series["t", 1][1].tolist() == [150_000] * 3
+
+
+def test_idle_partitions_are_searched_twice() -> None:
+    """A search by time is expensive for a broker."""
+    cluster: Any = Growing()
+    times = np.arange(0, 60_000, 1000)
+    ends = ends_over_time(cluster, [("t", 0), ("t", 1)], times)
+    assert ends.series["t", 0][1].tolist() == times.tolist()
+    assert sorted(at for partition, at in cluster.searched if not partition) == times.tolist()
+    assert [at for partition, at in cluster.searched if partition] == [0, 59_000]

@@ -43,13 +43,12 @@ from kohort.spark.history.tables.group_state import GroupState, group_states
 from kohort.spark.history.tables.groups import generations_table, group_events, members_table
 from kohort.spark.history.tables.ownership import PROTOCOLS, ownership_of, ownership_table
 from kohort.spark.history.tables.rebalances import (
+    measured,
     rebalances_of,
     rebalances_table,
     rejoining,
     storms,
     storms_table,
-    with_moves,
-    with_pauses,
 )
 
 TABLES = (
@@ -98,8 +97,8 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
     group_names = records.group_names.to_pylist()
     events, ownership, members = group_events(records), ownership_of(records), members_table(records)
     states = {group_names[number]: one for number, one in group_states(events).items()}
-    rebalances = with_moves(rebalances_of(events), ownership)
-    rebalances = with_pauses(rebalances, commits, {name: number for number, name in enumerate(group_names)})
+    by_name = {name: number for number, name in enumerate(group_names)}
+    rebalances = measured(rebalances_of(events), ownership, commits, by_name)
     clients = clients_of(records)
     stormy = storms(rebalances, limits.storm_rebalances, limits.storm_gap_ms, clients)
     rejoined = rejoining(rebalances, limits.rejoin_gap_ms, clients)
@@ -113,15 +112,16 @@ def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tupl
         *incidents.former_owners(commits, owners, limits),
         *incidents.idle(commits, owners, lag.end_then, lag.end_now, context.now, limits),
     ]
+    places = commits.places.names()
     due = incidents.expiries(
         commits,
+        places,
         milliseconds(commits_in.column("commit_time"))[commits.rows],
         milliseconds(commits_in.column("expire_time"))[commits.rows],
         states,
         incidents.subscriptions(members),
         limits,
     )
-    places = commits.places.names()
     standing = of_lag(Lags(context.edges, lag.lag, lag.ends, context.now), commits, places, states, limits)
     stuck = {finding.group for finding in standing if finding.kind == "stuck"}
     told = [one for one in zombies if one.kind != incidents.IDLE or places[one.place][0] not in stuck]
@@ -211,19 +211,15 @@ class _Lag:
 def _groups_table(
     commits: Commits, states: dict[str, GroupState], lag: _Lag, found: list[Finding], rebalances: Counter[str]
 ) -> pa.Table:
-    owner = commits.places.groups
-    by_name = {name: number for number, name in enumerate(commits.places.group_names.to_pylist())}
-    written = np.bincount(owner[commits.place], minlength=len(by_name))
-    last_lag = lag.now()
+    with_places, first_place = np.unique(commits.places.groups, return_index=True)
+    names = commits.places.group_names.to_pylist()
+    sums = _sums(commits, lag.now(), first_place)
+    of_places = {names[number]: ones for number, ones in zip(with_places.tolist(), sums, strict=True)}
     by_group: dict[str, list[Finding]] = defaultdict(list)
     for finding in found:
         by_group[finding.group].append(finding)
     rows = []
-    for name in sorted({name for name in (*by_name, *states) if name is not None}):
-        number = by_name.get(name, NOTHING)
-        places = np.arange(*np.searchsorted(owner, [number, number + 1])) if number >= 0 else np.zeros(0, np.int64)
-        first, last = commits.at[commits.first[places]], commits.at[commits.first[places + 1] - 1]
-        known = last_lag[places][last_lag[places] >= 0]
+    for name in sorted({name for name in (*names, *states) if name is not None}):
         state = states.get(name)
         rows.append(
             {
@@ -231,17 +227,31 @@ def _groups_table(
                 "protocol": "none" if state is None else PROTOCOLS[state.protocol],
                 "members": 0 if state is None else len(state.members),
                 "deserted_since": None if state is None else microseconds(state.deserted_since),
-                "partitions": len(places),
-                "commits": int(written[number]) if number >= 0 else 0,
-                "first_commit": int(first.min()) * 1000 if len(places) else None,
-                "last_commit": int(last.max()) * 1000 if len(places) else None,
-                "lag": int(known.sum()) if len(known) else None,
+                **of_places.get(name, {"partitions": 0, "commits": 0}),
                 "rebalances": rebalances[name],
                 "findings": len(by_group[name]),
                 "in_trouble": any(finding.severity == findings.BAD for finding in by_group[name]),
             }
         )
     return pa.Table.from_pylist(rows, schema=_GROUPS)
+
+
+def _sums(commits: Commits, lag: Numbers, first_place: Numbers) -> list[dict[str, int | None]]:
+    """The columns of the table `groups` that follow from a group's places; `first_place` is the first of each group,
+    `lag` the last known lag of each place."""
+    if not len(first_place):
+        return []
+    first, last = commits.at[commits.first[:-1]], commits.at[commits.last()]
+    known = np.logical_or.reduceat(lag >= 0, first_place)
+    columns = {
+        "partitions": np.diff(first_place, append=len(lag)),
+        "commits": np.diff(commits.first[first_place], append=len(commits.at)),
+        "first_commit": np.minimum.reduceat(first, first_place) * 1000,
+        "last_commit": np.maximum.reduceat(last, first_place) * 1000,
+        "lag": np.where(known, np.add.reduceat(np.maximum(lag, 0), first_place), NOTHING),
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [{**dict(zip(columns, row, strict=True)), "lag": row[-1] if row[-1] >= 0 else None} for row in rows]
 
 
 _GROUPS = pa.schema(

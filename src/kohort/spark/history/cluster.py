@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -43,13 +43,10 @@ def ends_over_time(
     Left out are deleted partitions, and instants before the oldest record that a log still has.
     """
     existing = _existing(cluster, wanted)
-    rows = np.full((len(existing), len(times)), -1)
     try:
         earliest = cluster.offsets(existing, "earliest")
         latest = cluster.offsets(existing, "latest")
-        for column, at in enumerate(times.tolist()):
-            found = cluster.offsets(existing, int(at))
-            rows[:, column] = [found[place] if found[place] >= 0 else latest[place] for place in existing]
+        rows = _searched(cluster, existing, latest, times)
     except ServerError as error:
         warn(f"the ends of the topics' logs cannot be read: {error}")
         return Ends({})
@@ -59,6 +56,40 @@ def ends_over_time(
         known = slice(max(first, 0), None)
         series[place] = (times[known], np.maximum.accumulate(row[known]))
     return Ends(series)
+
+
+def _searched(
+    cluster: Cluster, places: Sequence[TopicPartition], latest: Mapping[TopicPartition, int], times: Numbers
+) -> Numbers:
+    """The ends of logs (rows) at instants (columns). Ends ascend, so between two instants with the same end nothing is
+    asked: a search by time is expensive for a broker, and most partitions are idle most of the time."""
+    rows = np.full((len(places), len(times)), -1)
+
+    def ask(columns: Mapping[int, int]) -> None:
+        moments = {places[row]: int(times[column]) for row, column in columns.items()}
+        found = cluster.offsets(moments, moments)
+        for row, column in columns.items():
+            offset = found[places[row]]
+            rows[row, column] = offset if offset >= 0 else latest[places[row]]
+
+    last = len(times) - 1
+    for column in {0, last}:
+        ask(dict.fromkeys(range(len(places)), column))
+    spans = {row: [(0, last)] for row in range(len(places))}
+    while spans:
+        middle: dict[int, int] = {}
+        for row in list(spans):
+            while row not in middle and spans[row]:
+                low, high = spans[row].pop()
+                if rows[row, low] == rows[row, high]:
+                    rows[row, low:high] = rows[row, low]
+                elif high - low > 1:
+                    middle[row] = (low + high) // 2
+                    spans[row] += [(low, middle[row]), (middle[row], high)]
+            if row not in middle:
+                del spans[row]
+        ask(middle)
+    return rows
 
 
 def _existing(cluster: Cluster, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:

@@ -80,17 +80,14 @@ class Ends:
 
     def at(self, places: Places, times: Numbers) -> Numbers:
         """The log's end for each place (row) and instant (column); NOTHING if not known."""
-        found = np.full((len(places), len(times)), NOTHING)
-        rows: dict[TopicPartition, Numbers | None] = {}
-        for row, (_, topic, partition) in enumerate(places.names()):
-            key = topic, partition
-            if key not in rows:
-                known = self.series.get(key)
-                rows[key] = None if known is None else _between(*known, times)
-            line = rows[key]
-            if line is not None:
-                found[row] = line
-        return found
+        each, first = codes(places.topics, places.partitions)
+        names = places.topic_names.to_pylist()
+        found = np.full((len(first), len(times)), NOTHING)
+        for number, row in enumerate(first.tolist()):
+            known = self.series.get((names[places.topics[row]], int(places.partitions[row])))
+            if known is not None:
+                found[number] = _between(*known, times)
+        return found[each]
 
 
 def _between(at: Numbers, ends: Numbers, times: Numbers) -> Numbers:

@@ -6,11 +6,11 @@ committed offsets. It keeps the last stories of each group, so earlier runs' sto
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from kohort.client.cluster import Cluster
@@ -56,7 +56,7 @@ class Journal:
     def kept(cls, table: pa.Table | None, why_not: str) -> Journal:
         """The stories in the table of an earlier run."""
         texts = [] if table is None else table.column("story").to_pylist()
-        return cls.of([json.loads(text) for text in texts], why_not)
+        return cls.of([msgspec.json.decode(text) for text in texts], why_not)
 
     def extended(self, newer: Journal) -> Journal:
         both = [story for journal in (self, newer) for stories in journal.stories.values() for story in stories]
@@ -100,7 +100,7 @@ def _row(story: Document) -> dict[str, Any]:
         "member_id": cause.get("member_id"),
         "outcome": story.get("outcome") or None,
         "moved": story.get("moved"),
-        "story": json.dumps(story, ensure_ascii=False),
+        "story": msgspec.json.encode(story).decode(),
     }
 
 
@@ -141,7 +141,7 @@ def _read(cluster: Cluster, place: tuple[str, int], position: int, end: int) -> 
 def _story(value: bytes | None) -> Document | None:
     """None for what is not a group's story: the journal has entries about transactions too."""
     try:
-        story = json.loads(value or b"null")
+        story = msgspec.json.decode(value or b"null")
     except ValueError:
         return None
     if not isinstance(story, dict):

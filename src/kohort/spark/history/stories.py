@@ -122,6 +122,8 @@ def loops(stories: Sequence[Document], members_now: Sequence[Document] = ()) -> 
         if kind is not None:
             silent_ms = (happening.get("waited_ms") or 0) if kind == SESSION else 0
             found.setdefault(who, Loop()).add(at_ms, kind, silent_ms)
+    if not found:
+        return {}
     sharing = _sharing(members_now, stories)
     often: dict[Client, Loop] = {}
     for who, loop in found.items():

@@ -6,7 +6,7 @@ silent member with the records that wait for it, a group without members with th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -175,13 +175,14 @@ class Owners:
             if owned.moved[row]
         ]
 
-    def now(self, place: int) -> tuple[int, str] | None:
-        """The owner at the end of the log, and since when."""
-        rows = self._spans.get(place, ())
-        for row in reversed(rows):
-            if self._owned.until[row] == OPEN:
-                return int(self._owned.since[row]), self._owned.members[int(self._owned.member[row])].as_py()
-        return None
+    def now(self) -> Iterator[tuple[int, int, str]]:
+        """The places that have an owner at the end of the log, ascending; since when, and the owner."""
+        owned, members = self._owned, self._owned.members.to_pylist()
+        is_open = (owned.until == OPEN).tolist()
+        for place, rows in sorted(self._spans.items()):
+            row = next((row for row in reversed(rows) if is_open[row]), None)
+            if row is not None:
+                yield place, int(owned.since[row]), members[owned.member[row]]
 
 
 def idle(
@@ -192,17 +193,16 @@ def idle(
     `end_then` and `end_now` are the log's end for each place at that time ago and now; NOTHING if not known.
     """
     found = []
-    for place in range(len(commits.places)):
-        held = owners.now(place)
+    for place, held_since, owner in owners.now():
         rows = slice(int(commits.first[place]), int(commits.first[place + 1]))
         moving = np.flatnonzero((commits.step[rows] != DELETED) & (commits.step[rows] != SAME))
         last = int(commits.offset[rows][-1])
-        if held is None or last == NOTHING or not len(moving) or end_then[place] <= last:
+        if last == NOTHING or not len(moving) or end_then[place] <= last:
             continue
-        since = max(held[0], int(commits.at[rows][moving[-1]]))
+        since = max(held_since, int(commits.at[rows][moving[-1]]))
         if now - since >= limits.standstill_ms:
             waiting = int(max(end_now[place], end_then[place])) - last
-            found.append(Zombie(place, IDLE, since, now, 0, held[1], waiting))
+            found.append(Zombie(place, IDLE, since, now, 0, owner, waiting))
     return found
 
 
@@ -223,6 +223,7 @@ def zombies_table(found: list[Zombie], places: Places) -> pa.Table:
 
 def expiries(
     commits: Commits,
+    places: Sequence[tuple[str, str, int]],
     commit_times: Numbers,
     expire_times: Numbers,
     states: Mapping[str, GroupState],
@@ -237,16 +238,15 @@ def expiries(
     """
     last = commits.last()
     due = commit_times[last] + limits.offsets_retention_ms
-    names, topics = commits.places.group_names.to_pylist(), commits.places.topic_names.to_pylist()
-    for place in range(len(last)):
-        known = states.get(names[commits.places.groups[place]])
-        if expire_times[last[place]] >= 0:
-            due[place] = expire_times[last[place]]
-        elif known is None or known.deleted:
+    explicit = expire_times[last] >= 0
+    due[explicit] = expire_times[last][explicit]
+    for place, (group, topic, _) in enumerate(places):
+        known = states.get(group)
+        if known is None or known.deleted or explicit[place]:
             continue
-        elif known.members:
-            topics_of_group = subscribed.get(names[commits.places.groups[place]])
-            if topics_of_group is None or topics[commits.places.topics[place]] in topics_of_group:
+        if known.members:
+            topics_of_group = subscribed.get(group)
+            if topics_of_group is None or topic in topics_of_group:
                 due[place] = NOTHING
         elif known.protocol == CLASSIC and known.state_at >= 0:
             due[place] = known.state_at + limits.offsets_retention_ms

@@ -6,7 +6,7 @@ the end. Compaction keeps the state of a group and its last commits, which suffi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.decoding.kernels import NOTHING
 from kohort.spark.history.limits import Limits
-from kohort.spark.history.report.findings import BAD, WARN, Finding, Place, by_group, count, duration
+from kohort.spark.history.report.findings import BAD, WARN, Finding, Place, count, duration
 from kohort.spark.history.tables.commits import DELETED, FORWARD, SAME, Commits
 from kohort.spark.history.tables.group_state import GroupState
 
@@ -79,11 +79,10 @@ def of_lag(
 ) -> list[Finding]:
     """Groups that fall behind, that are stuck, or that have no members while their lag grows."""
     lines = []
-    rows = np.flatnonzero((lags.lag >= 0).any(axis=1)).tolist() if len(places) else []
-    for group, ones in by_group(rows, lambda row: places[row][0]).items():
-        course = _course(lags, commits, ones)
+    for ones, course in _courses(lags, commits):
         if course.now == 0:
             continue
+        group = places[ones[0]][0]
         gone = _gone(commits, ones, states.get(group), limits)
         if gone != NOTHING:
             found = _deserted(group, course, gone, lags.now, limits)
@@ -94,32 +93,70 @@ def of_lag(
     return lines
 
 
-def _course(lags: Lags, commits: Commits, ones: list[int]) -> _Course:
+def _courses(lags: Lags, commits: Commits) -> Iterator[tuple[Numbers, _Course]]:
+    """The course of each group whose lag is known at some instant, with its places whose lag is.
+
+    There may be many groups, so they are computed together: the places of a group are adjacent.
+    """
+    rows = np.flatnonzero((lags.lag >= 0).any(axis=1))
+    if not len(rows):
+        return
+    group = np.cumsum(np.diff(commits.places.groups[rows], prepend=commits.places.groups[rows[0]]) != 0)
+    ones = np.split(rows, np.flatnonzero(np.diff(group)) + 1)
+    begins = np.searchsorted(group, np.arange(len(ones)))
     # Places whose offsets are deleted have no lag any more.
-    last = np.flatnonzero((lags.lag[ones] >= 0).any(axis=0))[-1]
-    ones = [one for one in ones if lags.lag[one, last] >= 0]
-    known = (lags.lag[ones] >= 0).all(axis=0)
-    rows = np.concatenate([np.arange(commits.first[one], commits.first[one + 1]) for one in ones])
-    step, at = commits.step[rows], commits.at[rows]
-    moves = at[(step != SAME) & (step != DELETED)]
-    forward = step == FORWARD
-    gaps = np.diff(at[forward])[np.diff(commits.place[rows[forward]]) == 0]
-    return _Course(
-        lags.times[known],
-        lags.lag[ones][:, known].sum(axis=0),
-        lags.ends[ones][:, known].sum(axis=0),
-        int(moves.max()) if len(moves) else int(at.max()),
-        len(gaps),
-        int(np.median(gaps)) if len(gaps) else NOTHING,
-    )
+    is_known = np.logical_or.reduceat(lags.lag[rows] >= 0, begins)
+    last = is_known.shape[1] - 1 - np.argmax(is_known[:, ::-1], axis=1)
+    kept = lags.lag[rows, last[group]] >= 0
+    rows, group = rows[kept], group[kept]
+    begins = np.searchsorted(group, np.arange(len(ones)))
+    known = np.logical_and.reduceat(lags.lag[rows] >= 0, begins)
+    lag, end = np.add.reduceat(lags.lag[rows], begins), np.add.reduceat(lags.ends[rows], begins)
+    moved, intervals, usual_ms = _pace(commits, rows, group, len(ones))
+    for number, mine in enumerate(known):
+        yield (
+            ones[number],
+            _Course(
+                lags.times[mine],
+                lag[number, mine],
+                end[number, mine],
+                moved[number],
+                intervals[number],
+                usual_ms[number],
+            ),
+        )
 
 
-def _gone(commits: Commits, ones: list[int], state: GroupState | None, limits: Limits) -> int:
+def _pace(commits: Commits, rows: Numbers, group: Numbers, groups: int) -> tuple[list[int], list[int], list[int]]:
+    """For each group when an offset last changed, how many intervals there are, and the usual one (see `_Course`). Its
+    places are `rows`."""
+    of_place = np.full(len(commits.places), NOTHING)
+    of_place[rows] = group
+    of = of_place[commits.place]
+    # A group that has moved no offset has its last commit.
+    moved, last = np.full(groups, NOTHING), np.full(groups, NOTHING)
+    np.maximum.at(last, of[of >= 0], commits.at[of >= 0])
+    moves = (of >= 0) & (commits.step != SAME) & (commits.step != DELETED)
+    np.maximum.at(moved, of[moves], commits.at[moves])
+    forward = np.flatnonzero((of >= 0) & (commits.step == FORWARD))
+    adjacent = np.diff(commits.place[forward]) == 0
+    gaps, of = np.diff(commits.at[forward])[adjacent], of[forward[1:]][adjacent]
+    gaps = gaps[np.lexsort((gaps, of))]
+    count = np.bincount(of, minlength=groups)
+    first = np.cumsum(count) - count
+    some = count > 0
+    usual_ms = np.full(groups, NOTHING)
+    low, high = first + (count - 1) // 2, first + count // 2
+    usual_ms[some] = (gaps[low[some]] + gaps[high[some]]) // 2  # the median
+    return np.where(moved == NOTHING, last, moved).tolist(), count.tolist(), usual_ms.tolist()
+
+
+def _gone(commits: Commits, ones: Numbers, state: GroupState | None, limits: Limits) -> int:
     """Since when the group has no members, and no other process reads for it; NOTHING otherwise."""
     gone = state.deserted_since if state is not None else NOTHING
     if gone == NOTHING:
         return NOTHING
-    for one in ones:
+    for one in ones.tolist():
         mine = slice(int(commits.first[one]), int(commits.first[one + 1]))
         later = (commits.at[mine] > gone + limits.zombie_grace_ms) & (commits.step[mine] == FORWARD)
         if later.sum() >= limits.zombie_commits:

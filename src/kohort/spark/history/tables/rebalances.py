@@ -11,13 +11,15 @@ The records of groups are few, so this module reads them one by one, without par
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.decoding.kernels import NOTHING
 from kohort.spark.history.stories import OFTEN, Client
 from kohort.spark.history.tables.clients import Clients
@@ -150,38 +152,58 @@ def _consumer(state: _State, event: GroupEvent) -> Rebalance | None:
     return done if before or members else None
 
 
-def with_moves(found: list[Rebalance], owned: Ownership) -> list[Rebalance]:
-    """The rebalances with the number of partitions that moved to another member during each."""
-    rows = np.flatnonzero(owned.moved)
-    order = rows[np.lexsort((owned.since[rows], owned.groups[rows]))]
-    groups, since = owned.groups[order], owned.since[order]
-    counted = []
-    for one in found:
-        low, high = np.searchsorted(groups, one.group), np.searchsorted(groups, one.group, side="right")
-        first = one.settled if one.protocol == CLASSIC else one.started
-        last = one.settled if one.settled != NOTHING else np.iinfo(np.int64).max
-        mine = since[low:high]
-        moved = np.searchsorted(mine, last, side="right") - np.searchsorted(mine, first)
-        counted.append(replace(one, moved=int(moved)))
-    return counted
+def measured(
+    found: list[Rebalance], owned: Ownership, commits: Commits, group_of_name: Mapping[str, int]
+) -> list[Rebalance]:
+    """The rebalances with the number of partitions that moved to another member during each, and with the pause in the
+    group's commits around each."""
+    column = partial(field_of, found)
+    groups, started, settled = column("group"), column("started"), column("settled")
+    is_settled = settled != NOTHING
+    moves = _Timeline(owned.groups[owned.moved], owned.since[owned.moved])
+    begin = np.where(column("protocol") == CLASSIC, settled, started)
+    end = np.where(is_settled, settled, np.iinfo(np.int64).max)
+    moved = moves.place(groups, end, "right") - moves.place(groups, begin, "left")
 
-
-def with_pauses(found: list[Rebalance], commits: Commits, group_of_name: dict[str, int]) -> list[Rebalance]:
-    """The rebalances with the pause in the group's commits around each."""
     names = commits.places.group_names.to_pylist()
     numbers = np.array([group_of_name.get(name, NOTHING) for name in names], np.int64)
-    owners = numbers[commits.places.groups[commits.place]] if len(commits.place) else np.zeros(0, np.int64)
-    order = np.lexsort((commits.at, owners))
-    owners, at = owners[order], commits.at[order]
-    timed = []
-    for one in found:
-        low, high = np.searchsorted(owners, one.group), np.searchsorted(owners, one.group, side="right")
-        mine = at[low:high]
-        before = np.searchsorted(mine, one.started if one.started != NOTHING else one.settled, side="right") - 1
-        after = np.searchsorted(mine, one.seen)
-        known = one.settled != NOTHING and before >= 0 and after < len(mine)
-        timed.append(replace(one, pause_ms=int(mine[after] - mine[before])) if known else one)
-    return timed
+    line = _Timeline(numbers[commits.places.groups[commits.place]] if len(commits.place) else commits.place, commits.at)
+    before = line.place(groups, np.where(started != NOTHING, started, settled), "right") - 1
+    after = line.place(groups, np.where(is_settled, settled, started), "left")
+    known = np.flatnonzero(is_settled & line.is_of(groups, before) & line.is_of(groups, after))
+    pause_ms = np.full(len(found), NOTHING)
+    pause_ms[known] = line.at[after[known]] - line.at[before[known]]
+    return [
+        replace(one, moved=count, pause_ms=pause)
+        for one, count, pause in zip(found, moved.tolist(), pause_ms.tolist(), strict=True)
+    ]
+
+
+class _Timeline:
+    """Instants in the order of their groups and of time."""
+
+    def __init__(self, groups: Numbers, at: Numbers) -> None:
+        order = np.lexsort((at, groups))
+        self._groups, self.at = groups[order], at[order]
+        low, high = (int(at.min()), int(at.max())) if len(at) else (0, 0)
+        self._range = low - 1, high + 1
+        self._keys = self._key(self._groups, self.at)
+
+    def _key(self, groups: Numbers, at: Numbers) -> Numbers:
+        """Group and instant as one number."""
+        first, last = self._range
+        key: Numbers = groups * (last - first + 1) + np.clip(at, first, last) - first
+        return key
+
+    def place(self, groups: Numbers, at: Numbers, side: Literal["left", "right"]) -> Numbers:
+        return np.searchsorted(self._keys, self._key(groups, at), side)
+
+    def is_of(self, groups: Numbers, places: Numbers) -> Numbers:
+        """For each place whether it is one of the group's."""
+        found = np.zeros(len(places), bool)
+        inside = (places >= 0) & (places < len(self._groups))
+        found[inside] = self._groups[places[inside]] == groups[inside]
+        return found
 
 
 def rebalances_table(found: list[Rebalance], group_names: pa.Array) -> pa.Table:
@@ -318,6 +340,7 @@ def rejoining(found: Iterable[Rebalance], gap_ms: int, clients: Clients) -> list
     return [
         Rejoining(run[0].group, client, tuple(times))
         for run in _runs(found, gap_ms)
+        if sum(len(one.joined) for one in run) >= OFTEN
         # Of a group that has one client at a time, the log does not say whether it is a job that runs now and then.
         if len({_client(clients, one.group, member) for one in run for member in one.present}) > 1
         for client, times in _rejoined(run, clients).items()
