@@ -460,10 +460,12 @@ def test_when_users_log_in(options: Callable[..., ClusterOptions]) -> None:
     assert found is not None
     assert found.security("alice", "x").sasl == Plain("alice", "x")
     assert logins_of(ClusterOptions(), wanted=False) is None
-    oauth = protocol | {"sasl_mechanism": "OAUTHBEARER"}
-    assert logins_of(options(**oauth), wanted=False) is None
-    for where in (ClusterOptions(), options(**oauth), options(security_protocol="SSL")):
-        with pytest.raises(typer.BadParameter, match="users log in with PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"):
+    kerberos = protocol | {"sasl_mechanism": "GSSAPI"}
+    assert logins_of(options(**kerberos), wanted=False) is None
+    for where in (ClusterOptions(), options(**kerberos), options(security_protocol="SSL")):
+        with pytest.raises(
+            typer.BadParameter, match="users log in with PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"
+        ):
             logins_of(where, wanted=True)
     with pytest.raises(typer.BadParameter, match=r"ssl\.nonsense"):
         logins_of(options(**protocol, ssl_nonsense="1"), wanted=False)

@@ -279,10 +279,10 @@ async def test_a_session_does_not_take_all_streams(monkeypatch: pytest.MonkeyPat
     async def read() -> Live:
         return Live({"": {"lag": "1"}})
 
-    streams, session = Streams(lambda: False), Session(None, 0, 0, lambda: 0)  # type: ignore[arg-type]
+    streams, session = Streams(lambda: False), Session(None, 1, 0, lambda: 0)  # type: ignore[arg-type]
     monkeypatch.setattr(live, "MOST_OF_SESSION", 1)
     mine, another, without = (cast(Any, Asked("text/event-stream")) for _ in range(3))
-    mine.state.session, another.state.session = session, Session(None, 0, 0, lambda: 0)  # type: ignore[arg-type]
+    mine.state.session, another.state.session = session, Session(None, 1, 0, lambda: 0)  # type: ignore[arg-type]
     events = cast(Any, await streams.response(mine, read)).body_iterator
     assert await anext(events)
     assert (streams.open, session.streams) == (1, 1)

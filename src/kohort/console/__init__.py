@@ -7,6 +7,7 @@ door        which connections stay open in a flood of them
 access      who may use the console, and for what
 guard       hosts, methods and origins that are served; the headers of every response
 login       the login, and the gate before all other pages
+bearer      the claims of a bearer token
 sessions    who has logged in: their own connections, and how long
 forms       forms that browsers send
 audit       the log: a line for each login and each change

@@ -9,7 +9,7 @@ from kohort.client.cluster import Cluster
 
 OpenCluster = Callable[[], Cluster]
 OpenAs = Callable[[str, str], OpenCluster]
-"""Makes clients for a user with this name and password; it does not connect yet."""
+"""Makes clients for a user with this name and password, or bearer token; it does not connect yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""The login: a user's own name and password of the cluster, tried at the cluster.
+"""The login: a user's own name and password of the cluster, or a bearer token, tried at the cluster.
 
-Who is not logged in gets the login page, static files and nothing else. Passwords are in the user's clients alone.
+Who is not logged in gets the login page, static files and nothing else. Passwords and tokens are in the user's clients
+alone. A session with a token ends when the token expires, at the latest.
 
 Failed logins are slow and few: an answer takes FAILED_S at least, and within WINDOW_S there are at most PER_USER
 attempts of a user from an address, PER_ADDRESS of an address and IN_ALL of all. What is above is refused without
@@ -31,9 +32,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kohort.client.errors import AuthenticationFailed, KafkaError
 from kohort.console import audit
 from kohort.console.access import OpenAs, OpenCluster
+from kohort.console.bearer import claims_of
 from kohort.console.door import network_of
-from kohort.console.forms import check_token, new_token, read_form
-from kohort.console.sessions import Session, Sessions
+from kohort.console.forms import Form, check_token, new_token, read_form
+from kohort.console.sessions import LIFE_S, Session, Sessions
 from kohort.console.shared import Console, address, console_of
 from kohort.wire.errors import ErrorCode
 
@@ -47,6 +49,8 @@ FAILED_S = 1.0
 AT_ONCE = 4
 LONGEST = 250
 """Characters of a name; a password may have as many as a form."""
+TOKEN = "bearer"
+"""The field of a bearer token; `token` is that of a form."""
 SAFE_COOKIE, COOKIE = "__Host-kohort-session", "kohort-session"
 """The first one where the browser uses TLS: no other host and no plain connection can set it."""
 LOGIN, LOGOUT, OVER = "/login", "/logout", "/login?over=1"
@@ -105,9 +109,16 @@ class Entrance:
     """What the login needs, for the life of the console."""
 
     def __init__(
-        self, open_as: OpenAs, *, clock: Callable[[], float] = time.monotonic, pause: Pause = asyncio.sleep
+        self,
+        open_as: OpenAs,
+        *,
+        user_claim: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        pause: Pause = asyncio.sleep,
     ) -> None:
+        """Users log in with bearer tokens if there is a `user_claim`: the claim with the user's name."""
         self.open_as = open_as
+        self.user_claim = user_claim
         self.sessions = Sessions(clock)
         self.attempts = Attempts(clock)
         self.pause = pause
@@ -179,6 +190,43 @@ def own_address(text: str) -> str:
     return text if is_path and not text.startswith((LOGIN, LOGOUT)) else "/"
 
 
+class Given(NamedTuple):
+    """What a user logs in with: for a session of at most `life_s`."""
+
+    user: str
+    secret: str
+    life_s: float
+
+
+class Unusable(Exception):
+    """The cluster need not be asked: the text says what is wrong with the field."""
+
+    def __init__(self, problem: str, field: str, status: int = 400) -> None:
+        super().__init__(problem)
+        self.field = field
+        self.status = status
+
+
+def given_in(form: Form, user_claim: str) -> Given:
+    """The name and the password, or with a `user_claim` the bearer token. Raises Unusable."""
+    if not user_claim:
+        for field in ("user", "password"):
+            if not form.get(field):
+                raise Unusable(f"Write the {field}.", field)
+        return Given(form["user"], form["password"], LIFE_S)
+    token = form.get(TOKEN, "").strip()
+    if not token:
+        raise Unusable("Paste the token.", TOKEN)
+    try:
+        claims = claims_of(token, user_claim)
+    except ValueError as error:
+        raise Unusable(str(error), TOKEN) from None
+    life_s = claims.expires_s - time.time()
+    if life_s <= 0:
+        raise Unusable("The token has expired.", TOKEN, 403)
+    return Given(claims.user, token, min(life_s, LIFE_S))
+
+
 # -- pages
 
 
@@ -191,10 +239,11 @@ async def login(request: Request) -> Response:
 async def log_in(request: Request) -> Response:
     entrance = _entrance(request)
     form = await read_form(request)
-    user, password, wanted = form.get("user", ""), form.get("password", ""), own_address(form.get("next", ""))
-    for field, value in (("user", user), ("password", password)):
-        if not value:
-            return _page(request, wanted, user, f"Write the {field}.", field, status=400)
+    wanted = own_address(form.get("next", ""))
+    try:
+        user, secret, life_s = given_in(form, entrance.user_claim)
+    except Unusable as unusable:
+        return _page(request, wanted, form.get("user", ""), str(unusable), unusable.field, status=unusable.status)
     host = request.client.host if request.client else "-"
     attempt = entrance.attempts.begin(host, user)
     if not isinstance(attempt, Attempt):
@@ -203,16 +252,17 @@ async def log_in(request: Request) -> Response:
         page.headers["retry-after"] = str(math.ceil(attempt))
         return page
     began = time.monotonic()
-    open_cluster = entrance.open_as(user, password)
+    open_cluster = entrance.open_as(user, secret)
     try:
-        if len(user) > LONGEST or "\0" in user + password:
+        if len(user) > LONGEST or "\0" in user + secret:
             raise AuthenticationFailed("", "no such user", ErrorCode.SASL_AUTHENTICATION_FAILED)
         await entrance.check(open_cluster)
     except AuthenticationFailed as error:
         await entrance.pause(max(FAILED_S - (time.monotonic() - began), 0))
         audit.note("login refused", by_user=user, by_host=host, reason=error.why)
         if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
-            return _page(request, wanted, user, "The cluster refused this user and password.", "password", status=403)
+            which, field = ("token", TOKEN) if entrance.user_claim else ("user and password", "password")
+            return _page(request, wanted, user, f"The cluster refused this {which}.", field, status=403)
         return _page(request, wanted, user, f"The cluster refused the login: {error.message}.", status=502)
     except KafkaError as error:
         entrance.attempts.forget(attempt)
@@ -222,7 +272,7 @@ async def log_in(request: Request) -> Response:
         entrance.sessions.end(former)
     user_console = entrance.make_console(open_cluster, user, new_token())
     user_console.refresher.start()
-    token = entrance.sessions.begin(user_console)
+    token = entrance.sessions.begin(user_console, life_s)
     audit.note("login", by_user=user, by_host=host)
     response = RedirectResponse(wanted, 303)
     # A proxy before the console may add TLS: the origin of the form says so.
@@ -268,6 +318,7 @@ def _page(
         next=wanted,
         problem=problem,
         field=field,
+        by_token=bool(_entrance(request).user_claim),
     )
 
 

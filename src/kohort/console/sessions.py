@@ -1,8 +1,8 @@
 """Logins: each has its user's own connections, and a token that only the user's browser and this process know.
 
-A session ends IDLE_S after the last page that was asked for, LIFE_S after the login, by a logout, and with the process.
-The streams and polls of an open page are no use of it, or a page that is left open would never log out. Sessions are
-kept by a hash of their tokens.
+A session ends IDLE_S after the last page that was asked for, LIFE_S after the login, when its bearer token expires, by
+a logout, and with the process. The streams and polls of an open page are no use of it, or a page that is left open
+would never log out. Sessions are kept by a hash of their tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Clock = Callable[[], float]
 @dataclass(slots=True, eq=False)
 class Session:
     console: Console
-    began_at: float
+    ends_at: float
     used_at: float
     clock: Clock
     has_ended: bool = False
@@ -36,7 +36,7 @@ class Session:
 
     def is_over(self) -> bool:
         now = self.clock()
-        return self.has_ended or now - self.used_at >= IDLE_S or now - self.began_at >= LIFE_S
+        return self.has_ended or now - self.used_at >= IDLE_S or now >= self.ends_at
 
 
 class Sessions:
@@ -46,13 +46,13 @@ class Sessions:
         self._clock = clock
         self._known: dict[str, Session] = {}
 
-    def begin(self, console: Console) -> str:
+    def begin(self, console: Console, life_s: float = LIFE_S) -> str:
         """A new session of `console.user`. Returns its token."""
         self.sweep()
         self._make_room([key for key, one in self._known.items() if one.console.user == console.user], MOST_OF_USER)
         self._make_room(list(self._known), MOST)
         token, now = secrets.token_urlsafe(32), self._clock()
-        self._known[_key(token)] = Session(console, now, now, self._clock)
+        self._known[_key(token)] = Session(console, now + life_s, now, self._clock)
         return token
 
     def find(self, token: str, *, uses: bool) -> Session | None:

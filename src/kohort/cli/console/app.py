@@ -41,8 +41,8 @@ def console(
         bool,
         typer.Option(
             "--login",
-            help="Users log in with their own name and password of the cluster. Also without this flag, if "
-            "--command-config has sasl.mechanism PLAIN or SCRAM and no password.",
+            help="Users log in with their own name and password of the cluster, or with a bearer token. Also without "
+            "this flag, if --command-config has sasl.mechanism, but no password and no source of tokens for it.",
         ),
     ] = False,
     certificate: Annotated[
@@ -112,7 +112,9 @@ def console(
     url = url_of(listening, https=served is not None)
     entrance = None
     if logins is not None:
-        entrance = Entrance(lambda user, password: opens_with(logins.security(user, password)))
+        entrance = Entrance(
+            lambda user, secret: opens_with(logins.security(user, secret)), user_claim=logins.user_claim
+        )
     open_cluster = _nobody if logins is not None else opens_with(security)
     refresher = Refresher(open_cluster)
     is_local = is_loopback(host)

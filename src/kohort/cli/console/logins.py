@@ -1,7 +1,7 @@
 """Whether the console's users log in, and how the cluster knows them.
 
-They log in with `--login`, or where the client settings have a SASL mechanism of names and passwords and no password.
-The settings then say how to connect; a name and a password in them are not used.
+They log in with `--login`, or where the client settings have a SASL mechanism, and no password or source of tokens for
+it. The settings then say how to connect; a name, a password and a source of tokens in them are not used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import typer
 
 from kohort.cli.connect import CONFIG_FLAG, ClusterOptions, fail, fail_because
 from kohort.client.errors import KafkaError
-from kohort.client.security.sasl import Plain, Scram
+from kohort.client.security.bearer_tokens import Provided
+from kohort.client.security.sasl import OAuthBearer, Plain, Scram
 from kohort.client.security.scram import MECHANISMS
 from kohort.client.security.security import Security, security_properties
 from kohort.client.wire.blocking_connection import Connection
@@ -23,9 +24,18 @@ from kohort.security.jaas import parse_jaas
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-PLAIN = Plain.mechanism
-WITH_PASSWORDS = (PLAIN, *MECHANISMS)
+PLAIN, OAUTHBEARER = Plain.mechanism, OAuthBearer.mechanism
+TAKEN = (PLAIN, *MECHANISMS, OAUTHBEARER)
 CREDENTIALS = ("sasl.jaas.config", "sasl.username", "sasl.password")
+OF_TOKENS = ("sasl.oauthbearer.", "sasl.login.")
+EXTENSIONS, USER_CLAIM = "sasl.oauthbearer.extensions", "sasl.oauthbearer.sub.claim.name"
+SOURCES = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.config",
+)
+"""Where the console's own tokens would come from."""
 NOBODY = {"sasl.username": "nobody", "sasl.password": "none"}
 """Stand for a user's, so that the other settings can be checked."""
 
@@ -33,15 +43,21 @@ NOBODY = {"sasl.username": "nobody", "sasl.password": "none"}
 class Logins:
     """How users connect to the cluster."""
 
-    def __init__(self, mechanism: str, security: Security) -> None:
-        """`security` is without SASL, but for its protocol."""
+    def __init__(self, mechanism: str, security: Security, user_claim: str = "") -> None:
+        """`security` has the login of nobody. `user_claim` is the claim of bearer tokens that names the user; empty for
+        mechanisms with passwords."""
         self.mechanism = mechanism
-        self._security = security
+        self.user_claim = user_claim
+        self._security = replace(security, sasl=None)
+        self._sasl = security.sasl
 
-    def security(self, user: str, password: str) -> Security:
+    def security(self, user: str, secret: str) -> Security:
+        """`secret` is the user's password or bearer token."""
+        if isinstance(self._sasl, OAuthBearer):
+            return replace(self._security, sasl=replace(self._sasl, source=Provided(lambda: secret)))
         if self.mechanism == PLAIN:
-            return replace(self._security, sasl=Plain(user, password))
-        return replace(self._security, sasl=Scram(self.mechanism, user, password))
+            return replace(self._security, sasl=Plain(user, secret))
+        return replace(self._security, sasl=Scram(self.mechanism, user, secret))
 
     def check(self, bootstrap: str, timeout_ms: int) -> None:
         """Ends the command if no broker can be reached, or none takes logins of this mechanism."""
@@ -78,23 +94,34 @@ def logins_of(where: ClusterOptions, *, wanted: bool) -> Logins | None:
         raise typer.BadParameter(f"{CONFIG_FLAG} {file}: {error}") from None
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
     has_sasl = properties.get("security.protocol", "").strip().upper().startswith("SASL_")
-    if not wanted and (not has_sasl or mechanism not in WITH_PASSWORDS or has_password(properties)):
+    if not wanted and (not has_sasl or mechanism not in TAKEN or has_credentials(properties, mechanism)):
         return None
-    if not has_sasl or mechanism not in WITH_PASSWORDS:
+    if not has_sasl or mechanism not in TAKEN:
         raise typer.BadParameter(
-            f"users log in with {', '.join(WITH_PASSWORDS)}: {CONFIG_FLAG} names a file with "
+            f"users log in with {', '.join(TAKEN)}: {CONFIG_FLAG} names a file with "
             "security.protocol=SASL_SSL and sasl.mechanism",
             param_hint=["--login"],
         )
     others = {name: value for name, value in properties.items() if name not in CREDENTIALS}
+    by_token = mechanism == OAUTHBEARER
+    if by_token:
+        others = {name: value for name, value in others.items() if name == EXTENSIONS or not name.startswith(OF_TOKENS)}
     try:
-        security = Security.of(others | NOBODY)
+        security = Security.of(others, token_provider=_nobodys) if by_token else Security.of(others | NOBODY)
     except ValueError as error:
         raise typer.BadParameter(f"{CONFIG_FLAG} {file}: {error}") from None
-    return Logins(mechanism, replace(security, sasl=None))
+    return Logins(mechanism, security, properties.get(USER_CLAIM, "sub") if by_token else "")
 
 
-def has_password(properties: Mapping[str, str]) -> bool:
+def _nobodys() -> str:
+    """Stands for a user's token."""
+    return ""
+
+
+def has_credentials(properties: Mapping[str, str], mechanism: str) -> bool:
+    """Whether the settings have what the console's own connections need."""
+    if mechanism == OAUTHBEARER:
+        return any(name in properties for name in SOURCES)
     if "sasl.password" in properties:
         return True
     jaas = properties.get("sasl.jaas.config")
