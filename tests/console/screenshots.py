@@ -11,15 +11,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from confluent_kafka import Consumer
 
-sys.path += [str(Path(__file__).parent)]
+sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("console", "cli", "client_library")]
 from browser import Browser
 from served import ServedConsole
+from share_member import ACCEPT, PATIENT, REJECT, RELEASE, ShareMember
 
 from kohort.client.admin.acls import ALLOW, DENY, LITERAL, OPERATIONS, PREFIXED, RESOURCES, AclBinding
 from kohort.client.cluster import Cluster
@@ -37,6 +38,12 @@ SCREENS = {
     "group-ownership-member": "/group?id=payments&tab=ownership&member={member}",
     "group-what-if": "/group?id=billing&tab=what_if",
     "group-settings": "/group?id=payments&tab=settings",
+    "share-groups": "/?q=mail",
+    "share-group": "/group?id=mailers",
+    "share-group-members": "/group?id=mailers&tab=members",
+    "share-group-records": "/group?id=mailers&tab=records",
+    "share-group-events": "/group?id=mailers&tab=rebalances",
+    "share-group-settings": "/group?id=mailers&tab=settings",
     "rebalance": "/rebalance?group=billing&number=4",
     "rebalance-consumer": "/rebalance?group=payments&number=3",
     "doctor": "/doctor?level=info",
@@ -59,6 +66,7 @@ DOCS = {
     "ownership": ("/group?id=billing&tab=ownership", 1200, 720, "light"),
     "what-if": ("/group?id=billing&tab=what_if", 1200, 760, "light"),
     "doctor": ("/doctor?level=info", 1200, 640, "light"),
+    "share-group": ("/group?id=mailers&tab=records", 1200, 1000, "light"),
     "messages": ("/messages?topic=invoices&partition=1", 1200, 780, "light"),
     "partitions-phone": ("/group?id=billing", 360, 900, "dark"),
 }
@@ -118,6 +126,24 @@ def _invoices(cluster: Cluster) -> None:
 
 
 @contextmanager
+def mailers(server: KohortServer) -> Iterator[None]:
+    """A share group whose members have records, some of them not for the first time, and have rejected others."""
+    server.create_topic("receipts", 2)
+    server.produce("receipts", *map(str, range(400)))
+    with Cluster(server.bootstrap_servers) as cluster:
+        cluster.alter_group_configs("mailers", {"share.auto.offset.reset": "earliest"})
+    with ExitStack() as stack:
+        for number in range(1, 4):
+            member = ShareMember(server.bootstrap_servers, "mailers", "receipts", f"mailer-{number}")
+            stack.enter_context(closing(member))
+            for partition in range(2):
+                for _ in range(3):
+                    for first, last, _ in member.take(partition, 3 * number):
+                        member.ack(partition, (first, first, ACCEPT if number < 3 else REJECT), (last, last, RELEASE))
+        yield
+
+
+@contextmanager
 def living(server: KohortServer) -> Iterator[None]:
     """Two groups that have rebalanced several times, and others with lag."""
     bootstrap = server.bootstrap_servers
@@ -174,8 +200,10 @@ def main(directory: Path, docs: bool) -> None:
             group_consumer_assignment_interval_ms=0,
             authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             super_users="User:ANONYMOUS",
+            **PATIENT,
         ) as server,
         living(server),
+        mailers(server),
         ServedConsole(server.bootstrap_servers) as console,
     ):
         browser = Browser()

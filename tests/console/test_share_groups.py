@@ -57,8 +57,17 @@ def test_records_in_flight_and_archived(pages: Pages, worker: ShareMember, uniqu
     assert [f"{unique} 0", "3", "rejected", "1", "worker"] in [row[:5] for row in page.rows]
     assert "Delivered 9" in page.text
     assert "worker on 127.0.0.1: 1 record rejected" in pages.get("/group", id=unique, tab="rebalances").text
+    history = pages.get("/group", id=unique, tab="rebalances")
+    assert history.rows[0] == ["Number", "What happened"], "nothing is rebalanced"
     assert pages.get("/group", id=unique, tab="members").body()[0][3:] == ["2", f"{unique}[0-1]"]
     assert "rejected 1 record within the last hour" not in pages.get("/doctor").text
+
+
+def test_settings_are_those_of_share_groups(pages: Pages, worker: ShareMember, unique: str) -> None:
+    pages.cluster.alter_group_configs(unique, {"consumer.session.timeout.ms": "45000"})
+    names = [row[0] for row in pages.get("/group", id=unique, tab="settings").body()]
+    assert "share.auto.offset.reset" in names
+    assert [name for name in names if not name.startswith("share.")] == ["consumer.session.timeout.ms"], "it is set"
 
 
 def test_changes(pages: Pages, worker: ShareMember, unique: str) -> None:

@@ -193,7 +193,8 @@ async def partitions_tab(
     names = Names(map(as_document, now.group.members))
     time_lag = age(worst_ms(rows), told=True) if any(row.told for row in rows) else None
     last = await last_owners_now(console, now, rows)
-    course = console.render("course.html", course=wide(console.refresher.trends.of(now.group.group_id)))
+    line = wide(console.refresher.trends.of(now.group.group_id))
+    course = console.render("course.html", course=line, is_shared=shared)
     return {
         "facts": facts(console, now, listed, sum(lags) if lags else None, time_lag),
         "regions": {"course": course, "unread": console.render("unread.html", unread=[one.words for one in last])},
@@ -309,6 +310,8 @@ async def records_tab(console: Console, now: GroupNow, listed: GroupRow | None, 
 async def settings_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
     group_id = now.group.group_id
     settings = await console.answers.get(("settings", group_id), partial(group_settings, group_id=group_id))
+    if settings is not None and now.group.type == SHARE:
+        settings = tuple([one for one in settings if one.set_on_group or not one.name.startswith("consumer.")])
     return {
         "facts": facts(console, now, listed, listed.lag if listed else None),
         "settings": settings,
