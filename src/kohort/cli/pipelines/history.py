@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -122,8 +123,11 @@ def history_command(
         if engine is Engine.SPARK or (engine is Engine.AUTO and "PYSPARK_GATEWAY_PORT" in os.environ):
             session = _spark(progress)
         try:
+            if session is None:
+                gc.disable()  # the run is short and makes hardly any cycles; looking for them was a tenth of its time
             summary = made(session)
         except TooLarge as error:
+            gc.enable()
             progress(str(error))
             session = _spark(progress)
             summary = made(session)
@@ -136,6 +140,7 @@ def history_command(
     _summarize(summary, form)
     if session is not None:
         session.stop()
+    gc.freeze()  # or the process would look at every object once more before it ends
 
 
 def _spark(progress: Callable[[str], None]) -> Any:
