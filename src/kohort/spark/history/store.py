@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -76,6 +76,10 @@ class TooLarge(HistoryFailed):
         self.most = most
 
 
+def _same(part: pa.Table) -> pa.Table:
+    return part
+
+
 class Store:
     """Reads and writes below `root`, a path or an address. Picklable."""
 
@@ -123,15 +127,22 @@ class Store:
                 found[unquote(path) if path.startswith("file:") else path] = entry.get("action", "add") == "add"
         return sorted(file for file, is_there in found.items() if is_there)
 
-    def table(self, name: str, columns: list[str] | None = None, filters: Any = None) -> pa.Table | None:
-        """The table of this name; None if it does not exist yet."""
+    def table(
+        self,
+        name: str,
+        columns: list[str] | None = None,
+        filters: Any = None,
+        each: Callable[[pa.Table], pa.Table] = _same,
+    ) -> pa.Table | None:
+        """The table of this name; None if it does not exist yet. `each` is applied to the rows of each log partition:
+        all rows of a group are in one of them."""
         files = self.files(f"tables/{name}")
         if not files:
             return None
         parts = []
         for file in files:
             system, path = file_system(file)
-            parts.append(pq.read_table(path, filesystem=system, columns=columns, filters=filters))
+            parts.append(each(pq.read_table(path, filesystem=system, columns=columns, filters=filters)))
         return pa.concat_tables(parts, promote_options="permissive")
 
 

@@ -113,12 +113,12 @@ def loops(stories: Sequence[Document], members_now: Sequence[Document] = ()) -> 
     found: dict[Client, Loop] = {}
     joined: Counter[Client] = Counter()
     for at_ms, happening in happenings(stories):
-        who = client_of(happening)
+        is_join, kind = happening.get("what") == "member joined", _removal(happening)
+        who = client_of(happening) if is_join or kind is not None else None
         if who is None:
             continue
-        if happening.get("what") == "member joined":
+        if is_join:
             joined[who] += 1
-        kind = _removal(happening)
         if kind is not None:
             silent_ms = (happening.get("waited_ms") or 0) if kind == SESSION else 0
             found.setdefault(who, Loop()).add(at_ms, kind, silent_ms)
@@ -168,6 +168,8 @@ class StoriedStorm:
 def storm_of(stories: Sequence[Document], limits: Limits, looping: Iterable[Client]) -> StoriedStorm | None:
     """The longest storm; none if the clients that loop explain it."""
     rebalances = [story for story in stories if story.get("outcome") != "noted" and not _hands_on(story)]
+    if len(rebalances) < limits.storm_rebalances:
+        return None
     storm = _longest(rebalances, limits.storm_gap_ms)
     if len(storm) < limits.storm_rebalances:
         return None

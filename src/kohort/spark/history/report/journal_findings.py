@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from kohort.spark.history.limits import Limits, why_storm
-from kohort.spark.history.report.findings import BAD, WARN, Finding, count, duration, some
+from kohort.spark.history.report.findings import BAD, WARN, Finding, by_group, count, duration, some
 from kohort.spark.history.stories import ADVICE, GONE, Document, client_of, loops, storm_of
 
 UNREST = frozenset({"storm", "rolling deployment", "loop"})
@@ -19,12 +20,14 @@ def of_stories(stories: Mapping[str, Sequence[Document]], limits: Limits) -> lis
 
 def without_repeats(of_log: Iterable[Finding], of_journal: Sequence[Finding]) -> list[Finding]:
     """The findings of the log that the journal's findings do not explain."""
-    return [one for one in of_log if not any(_explains(other, one) for other in of_journal)]
+    told = by_group(of_journal, attrgetter("group"))
+    return [one for one in of_log if not any(_explains(other, one) for other in told.get(one.group, ()))]
 
 
 def _explains(journals: Finding, logs: Finding) -> bool:
+    """Of the same group."""
     same = {journals.kind, logs.kind} <= UNREST or (journals.kind == "reset" and logs.kind in ("reset", "rewind"))
-    if journals.group != logs.group or not same:
+    if not same:
         return False
     slack = 60_000  # the clocks of a log and of a journal are one, but a storm has a beginning and an end
     return journals.since - slack <= logs.until and logs.since <= journals.until + slack

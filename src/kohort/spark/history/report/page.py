@@ -5,6 +5,7 @@ Each plot shows the few groups that matter most; its caption counts the others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -147,7 +148,8 @@ def _short(number: int) -> str:
 
 def _first(groups: list[str], most: int, with_findings: list[str]) -> list[str]:
     """The first groups, those with findings in front."""
-    return list(dict.fromkeys([*(group for group in with_findings if group in groups), *groups]))[:most]
+    known = set(groups)
+    return list(dict.fromkeys([*(group for group in with_findings if group in known), *groups]))[:most]
 
 
 def _with_findings(summary: HistorySummary, *kinds: str) -> list[str]:
@@ -156,6 +158,11 @@ def _with_findings(summary: HistorySummary, *kinds: str) -> list[str]:
 
 def _not_shown(left: int, which: str) -> str:
     return f"{count(left, 'group')} {which} not shown." if left else ""
+
+
+def _summed(column: str, *by: str) -> Callable[[pa.Table], pa.Table]:
+    """Sums a column over the partitions of each group."""
+    return lambda part: part.group_by(["group", *by]).aggregate([(column, "sum")])
 
 
 def _ranked(rows: pa.Table, by: tuple[Any, str], column: str) -> pa.Table:
@@ -189,19 +196,18 @@ class _Body:
             "Records that were written to the topics and not yet committed, summed over a group's partitions. The end "
             "of a log at an instant is the offset of the first record written from then on.",
         )
-        lag = _table(self.store, "lag", columns=["group", "at", "lag"])
-        if not lag.num_rows:
+        totals = _table(self.store, "lag", columns=["group", "at", "lag"], each=_summed("lag", "at"))
+        if not totals.num_rows:
             self.page.text(
                 "Not known: __consumer_offsets does not contain the end offsets of the topics. A running cluster "
                 "provides them; for a dump, give them in a file (--ends)."
             )
             return
-        totals = lag.group_by(["group", "at"]).aggregate([("lag", "sum")])
         peaks = _ranked(totals, ("lag_sum", "max"), "lag_sum_max")
         behind = _with_findings(self.summary, "falling behind", "stuck", "standstill", "deserted")
         highest = peaks.column("lag_sum_max")[0].as_py()
         high = [row["group"] for row in peaks.to_pylist() if row["lag_sum_max"] * 50 >= highest]
-        shown = _first([*high, *(group for group in behind if group not in high)], SHOWN, behind)
+        shown = _first([*high, *behind], SHOWN, behind)
         wide, narrow = (plots.lag(totals, shown, self.palette, *self._times(), width) for width in plots.WIDTHS)
         caption = f"A group is drawn where its lag is known. {_not_shown(peaks.num_rows - len(shown), 'with less lag')}"
         self.page.figure(wide, caption, narrow=narrow, alt="Lag of groups over time")
@@ -277,14 +283,14 @@ class _Body:
 
     def rates(self) -> None:
         self.page.section("Rates", "Records per second that each group has consumed, by its commits.")
-        rates = _table(self.store, "rates", columns=["group", "since", "until", "records"])
-        if not rates.num_rows:
+        columns = ["group", "since", "until", "records"]
+        totals = _table(self.store, "rates", columns=columns, each=_summed("records", "since", "until"))
+        if not totals.num_rows:
             self.page.text("No records were consumed.")
             return
-        totals = rates.group_by(["group", "since", "until"]).aggregate([("records", "sum")])
-        sums = _ranked(rates, ("records", "sum"), "records_sum")
-        most = sums.column("records_sum")[0].as_py()
-        shown = [row["group"] for row in sums.to_pylist() if row["records_sum"] * 50 >= most][:SHOWN]
+        sums = _ranked(totals, ("records_sum", "sum"), "records_sum_sum")
+        most = sums.column("records_sum_sum")[0].as_py()
+        shown = [row["group"] for row in sums.to_pylist() if row["records_sum_sum"] * 50 >= most][:SHOWN]
         wide, narrow = (plots.rates(totals, shown, self.palette, *self._times(), width) for width in plots.WIDTHS)
         caption = _not_shown(sums.num_rows - len(shown), "that consumed less")
         self.page.figure(wide, caption, narrow=narrow, alt="Records per second by group")
