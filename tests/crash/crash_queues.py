@@ -4,8 +4,8 @@ Workers take records of a topic and accept most of them, give some back and reje
 server at a moment that the seed chose; a pause; the server starts again (and is perhaps killed while it starts). After
 each cycle the group has finished what the topic had when the server was ready. All the time:
 
-- the broker says of each record once at most that it is finished: a record that was acknowledged for good is never
-  delivered again;
+- of the workers that hold a record, the broker says to one at most that it is finished: a record that was acknowledged
+  for good is never delivered again;
 - what the group has finished, a worker has tried to finish: no record is left out.
 
 Now and then the feeder pauses. Then nothing is left to finish and nothing is locked.
@@ -54,6 +54,10 @@ SETTINGS = {
     "group.share.record.lock.duration.ms": str(LOCK_MS),
     "group.share.max.delivery.count.limit": str(DELIVERIES),
     "group.share.delivery.count.limit": str(DELIVERIES),
+    "group.share.min.session.timeout.ms": "3000",
+    "group.share.session.timeout.ms": "3000",
+    "group.share.min.heartbeat.interval.ms": "1000",
+    "group.share.heartbeat.interval.ms": "1000",
     "share.coordinator.state.topic.num.partitions": "3",
     "share.coordinator.snapshot.update.records.per.snapshot": "20",
     "log.format": "logfmt",
@@ -96,7 +100,7 @@ class Ledger:
 
 class Worker:
     def __init__(self, name: str, bootstrap: str, ledger: Ledger, log: Path) -> None:
-        options = {"bootstrap": bootstrap, "group": GROUP, "topic": INPUT, "name": name}
+        options = {"bootstrap": bootstrap, "group": GROUP, "topic": INPUT, "name": name, "lock_s": LOCK_MS / 1000}
         with log.open("a") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("crash_queue_worker.py")), json.dumps(options)],
