@@ -87,7 +87,7 @@ class EchoBroker:
         self.written = 0
         self.deadline: Millis | None = None
         self.times: list[Millis] = []
-        self.works = Works(1 << 20)
+        self.works = Works(1 << 20, lambda connection: None)
         self.waiting = self
 
     def bytes_of(self, connection: ConnectionId) -> int:
