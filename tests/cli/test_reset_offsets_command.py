@@ -217,7 +217,7 @@ def test_from_the_csv_of_kafkas_tool_and_from_another_group(
     reset("--to-group", other, "--execute", "--yes")
     assert offsets(bootstrap, group) == {0: Committed(9), 1: Committed(3)}
     ran = reset("--to-group", f"{group}.othr", code=1)
-    assert ran.err == f"kohort: group {group}.othr does not exist; did you mean {other}?; nothing was changed\n"
+    assert ran.err == f"kohort: group {group}.othr does not exist; did you mean {other}? nothing was changed\n"
 
 
 class Remaining:
@@ -288,7 +288,7 @@ def test_a_group_of_another_kind_is_refused(protocol_type: str, type: str, of: s
 
 def test_what_does_not_exist_is_refused(reset: Any, kohort: Kohort, group: str, bootstrap: str) -> None:
     ran = kohort("groups", "reset-offsets", f"{group}x", "--to-latest", "--all-topics", code=1)
-    assert ran.err == f"kohort: group {group}x does not exist; did you mean {group}?; nothing was changed\n"
+    assert ran.err == f"kohort: group {group}x does not exist; did you mean {group}? nothing was changed\n"
     assert f"topic {group} has no partition 7" in reset("--to-latest", "--topic", f"{group}:7", code=1).err
     assert (
         f"topic {group}x does not exist; did you mean {group}?"

@@ -44,7 +44,7 @@ from kohort.cli.groups.offset_plan import (
 from kohort.cli.groups.shares.resetting import AGAIN, is_share_group, set_start_offsets, undo_lines_of_shares
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Line, instant, show
-from kohort.cli.option_objects import milliseconds
+from kohort.cli.option_objects import and_so, milliseconds
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.cli.places import (
     TOPIC_PARTITIONS,
@@ -198,7 +198,7 @@ def plan_reset(
     """What a reset would do; an empty scope is all partitions with a committed offset. Fails if it cannot be done."""
     old, why = offsets_to_change(cluster, group, shares=True)
     if why is not None:
-        fail(f"{why}; {UNCHANGED}")
+        fail(and_so(why, UNCHANGED))
     copied = _offsets_of_other(cluster, to.to_group) if to.to_group is not None else from_file
     places, lost = places_to_reset(cluster, group, to, scope, old, copied)
     return ResetPlan(old, _moves(cluster, to, moment_ms, places, old, copied), lost)
@@ -234,7 +234,7 @@ def check_unchanged(cluster: Cluster, planned: Mapping[str, list[Move]], old: Ma
         if why is None and any(now.get(move.place) != move.old for move in moves):
             why = f"the committed offsets of group {group_id} have changed meanwhile"
         if why is not None:
-            fail(f"{why}; {UNCHANGED}")
+            fail(and_so(why, UNCHANGED))
 
 
 def set_offsets(cluster: Cluster, group_id: str, moves: Sequence[Move]) -> None:
@@ -272,7 +272,7 @@ def _offsets_of_other(cluster: Cluster, group: str) -> Offsets:
     if not offsets:
         known = {one.group_id for one in cluster.list_groups()}
         why = f"group {group} has no committed offsets" if group in known else does_not_exist(cluster, group)
-        fail(f"{why}; {UNCHANGED}")
+        fail(and_so(why, UNCHANGED))
     return offsets
 
 
