@@ -81,9 +81,12 @@ def test_reset_offsets(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) 
     assert committed(cluster, name) == {0: Committed(5), 1: Committed(0)}
     kohort(*command, "--from-file", backup, "--execute", "--yes")
     assert committed(cluster, name)[0].offset == 3
-    assert f"group {name}x does not exist" in kohort(
-        "groups", "reset-offsets", f"{name}x", "--to-latest", "--all-topics", code=1
-    )
+    command = ("groups", "reset-offsets", f"{name}x")
+    assert f"group {name}x does not exist" in kohort(*command, "--to-latest", "--all-topics", code=1)
+    kohort(*command, "--new", "--to-group", name, "--topic", f"{name}:0", "--execute", "--yes")
+    assert committed(cluster, f"{name}x") == {0: Committed(3)}
+    (move,) = kohort(*command, "--to-current", "--topic", f"{name}:1", "-o", "json")["offsets"]
+    assert (move["old"], move["new"]) == (None, 0)
 
 
 def test_delete_and_delete_offsets(kohort: Run, cluster: Cluster, servers: str, name: str) -> None:
@@ -203,10 +206,15 @@ def test_what_only_kohort_tells(kohort: Run, cluster: Cluster, name: str, reques
     assert ("LAG-TIME" in kohort("groups", "list", "--lag")) == is_kohort
     done = kohort("groups", "reset-offsets", name, "--to-earliest", "--all-topics", "--execute", "--yes")
     assert (f"kohort groups restore {name} --before " in done) == is_kohort
+    told = kohort("groups", "explain", name, code=0 if is_kohort else 1)
+    assert ("set 1 committed offset" in told) == is_kohort
     if is_kohort:
         undo = done.partition("to undo: kohort ")[2].split()
         kohort(*undo, "--execute", "--yes")
         assert committed(cluster, name) == {0: Committed(3)}
+    else:
+        refused = kohort("groups", "restore", name, "--before", "2026-01-01T00:00Z", code=1)
+        assert "nothing was changed" in refused
 
 
 @pytest.mark.peers

@@ -130,6 +130,7 @@ def reset_offsets(
     to: Destination,
     topic: OnlyTopics = None,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with a committed offset.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="The group need not exist.")] = False,
     preview: Annotated[bool, typer.Option("--preview", help="Show the first record at each new offset.")] = False,
     execute: Execute = False,
     yes: YesToExecute = False,
@@ -152,7 +153,7 @@ def reset_offsets(
     moment_ms, moment = moment_of(to)
     from_file = None if to.from_file is None else _of_group(to.from_file, group)
     with connected(where) as cluster:
-        old, moves, lost = plan_reset(cluster, group, to, scope, moment_ms, from_file)
+        old, moves, lost = plan_reset(cluster, group, to, scope, moment_ms, from_file, new=new)
         first = first_records(cluster, moves) if preview else None
         restore = None
         shared = is_share_group(cluster, group)
@@ -193,10 +194,19 @@ class ResetPlan(NamedTuple):
 
 
 def plan_reset(
-    cluster: Cluster, group: str, to: Destination, scope: Scope, moment_ms: int = 0, from_file: Offsets | None = None
+    cluster: Cluster,
+    group: str,
+    to: Destination,
+    scope: Scope,
+    moment_ms: int = 0,
+    from_file: Offsets | None = None,
+    *,
+    new: bool = False,
 ) -> ResetPlan:
-    """What a reset would do; an empty scope is all partitions with a committed offset. Fails if it cannot be done."""
-    old, why = offsets_to_change(cluster, group, shares=True)
+    """What a reset would do; an empty scope is all partitions with a committed offset. Fails if it cannot be done.
+
+    `new`: the group need not exist."""
+    old, why = offsets_to_change(cluster, group, new=new, shares=True)
     if why is not None:
         fail(and_so(why, UNCHANGED))
     copied = _offsets_of_other(cluster, to.to_group) if to.to_group is not None else from_file
