@@ -195,6 +195,35 @@ def test_lists_patterns_and_the_cluster(kohort: Run, cluster: Cluster, name: str
     assert found["topics"] == len(cluster.topics())
 
 
+def test_topics_and_records(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) -> None:
+    topic = f"{name}-b"
+    assert kohort("topics", "create", topic, "--partitions", "3") == f"created topic {topic}\n"
+    until(lambda: len(cluster.topics([topic])[topic].partitions) == 3, "the topic")
+    assert {row["topic"] for row in kohort("topics", "list", "-o", "json")} >= {name, topic}
+    lines = tmp_path / "lines"
+    lines.write_text("one\ntwo\n")
+    kohort("produce", topic, "-p", "1", "--file", str(lines))
+    assert kohort("consume", topic, "--from-beginning", "-e", "-q") == "one\ntwo\n"
+    (described,) = kohort("topics", "describe", topic, "-o", "json")
+    assert described["topic"] == topic
+    kohort("topics", "delete", topic, "--yes")
+    until(lambda: topic not in cluster.topics(), "the deletion")
+    assert kohort("health").count(" ok ") >= 3
+
+
+def test_members_states_and_settings(kohort: Run, servers: str, name: str) -> None:
+    member = GroupMember(servers, name, {name: (0, 1)})
+    try:
+        assert "by-hand" in kohort("groups", "describe", name, "--members", "--verbose")
+        assert "Stable" in kohort("groups", "describe", name, "--state")
+        assert "is a classic group" in kohort("groups", "hold", name, "--for", "1m", code=1)
+        assert "consumer.session.timeout.ms" in kohort("groups", "configs", name)
+        moves = kohort("groups", "assign", name, "--assignor", "range", "--dry-run")
+        assert "nothing was changed" in moves
+    finally:
+        member.leave()
+
+
 def test_what_only_kohort_tells(kohort: Run, cluster: Cluster, name: str, request: pytest.FixtureRequest) -> None:
     """The age of a lag, and offsets from before a reset. Against Apache Kafka the commands do without."""
     is_kohort = request.node.callspec.params["servers"] != "kafka"
