@@ -134,7 +134,8 @@ def test_a_typo_in_the_name_of_a_group(kohort: Kohort, group: str, command: tupl
 
 
 def test_a_pattern_that_no_group_matches(kohort: Kohort, group: str) -> None:
-    assert kohort("groups", "describe", "absent-*", code=1).err == "kohort: no group matches absent-*\n"
+    for command in ("describe", "export", "doctor"):
+        assert kohort("groups", command, "absent-*", code=1).err == "kohort: no group matches absent-*\n"
 
 
 def test_a_group_with_members_does_not_lend_its_offsets(kohort: Kohort, group: str, member: GroupMember) -> None:

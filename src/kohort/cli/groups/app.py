@@ -20,7 +20,7 @@ from kohort.cli.groups.delete import delete, delete_offsets
 from kohort.cli.groups.doctor.app import EPILOG, doctor
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.last_owners import last_owners_of, lines_of
-from kohort.cli.groups.lookup import OTHER_TYPES, does_not_exist, is_pattern, listed_instead, matching
+from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching, not_found
 from kohort.cli.groups.remove_member import remove_member
 from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.restore import restore
@@ -235,15 +235,13 @@ def describe(
 
 def _missing(cluster: Cluster, name: str) -> str:
     """That there is no such group, and how to see its history if the journal still has stories of it."""
-    if is_pattern(name):
-        return f"no group matches {name}"
     try:
         stories = cluster.explain_group(name, last=1).stories
     except NoJournal:
         stories = ()
     if stories:
         return f"group {name} does not exist; its history: kohort groups explain {name}"
-    return does_not_exist(cluster, name)
+    return not_found(cluster, name)
 
 
 def _subject(cluster: Cluster, group: GroupDescription) -> Subject | None:
