@@ -13,7 +13,8 @@ from transaction_driver import Transactional, found, write_markers
 from wire_driver import BROKER, DELETE, GROUP, SET, TOPIC, Connection, Wire, delete_topics
 
 from kohort.broker.authorization import Operation, Principal, Resource
-from kohort.broker.change_log import MOST_PLACES, difference, listed
+from kohort.broker.change_log import difference
+from kohort.broker.security.audit import MOST_PLACES, listed
 from kohort.wire.schemas.alter_client_quotas import AlterClientQuotasRequest
 from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -131,8 +132,10 @@ def test_secrets_of_listeners_are_hidden(alice: Connection) -> None:
 
 def test_groups_and_offsets(alice: Connection) -> None:
     alice.create_topic("t", 2)
-    assert commit(alice, 7) == 0
     told(alice)
+    assert [commit(alice, offset) for offset in (7, 8, 9)] == [0, 0, 0]
+    # the second and the third are those of a consumer without a group
+    assert told(alice) == [("offsets set", {"group": "g", "partitions": 1, "offsets": "t-0: none -> 7"})]
 
     def delete(*indexes: int) -> int:
         partitions = tuple(OffsetDeleteRequestPartition(partition_index=index) for index in indexes)
@@ -140,8 +143,12 @@ def test_groups_and_offsets(alice: Connection) -> None:
         return int(alice.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0).error_code)
 
     assert delete(0, 1, 9) == 0
-    assert told(alice) == [("offsets deleted", {"group": "g", "partitions": 1, "offsets": "t-0: 7"})]
+    assert told(alice) == [("offsets deleted", {"group": "g", "partitions": 1, "offsets": "t-0: 9"})]
     assert commit(alice, 8) == 0
+    assert told(alice) == [("offsets set", {"group": "g", "partitions": 1, "offsets": "t-0: none -> 8"})]
+    again = alice.wire.connect(client_id="laptop", principal=Principal("alice"), host="10.0.0.7")
+    assert commit(again, 7) == 0
+    assert told(alice) == [("offsets set", {"group": "g", "partitions": 1, "offsets": "t-0: 8 -> 7"})]
     request = DeleteGroupsRequest(groups_names=("g", "absent"))
     assert [result.error_code for result in alice.ask(request, 2).results] == [0, 69]
     assert told(alice) == [("group deleted", {"group": "g", "offsets": 1})]

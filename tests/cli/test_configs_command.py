@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from run_command import Kohort, Terminal
 
+from kohort.cli.configs.resources import complete_resources
 from kohort.client.admin.configs import ResourceType
 from kohort.client.cluster import Cluster
 
@@ -143,6 +144,8 @@ def test_secrets_are_never_printed(kohort: Kohort, tmp_path: Path) -> None:
     [
         ("describe topics:orders", 2, "'topics:orders' is no resource; did you mean topic:orders?"),
         ("describe brokers:1", 2, "'brokers:1' is no resource; did you mean broker:1?"),
+        ("describe orders", 2, "'orders' is no resource; did you mean topic:orders, or brokers?"),
+        ("describe payments", 2, "'payments' is no resource; did you mean topic:payments?"),
         ("describe topic", 2, "'topic' is no resource; did you mean topic:NAME?"),
         ("describe xyz:1", 2, "it takes topic:NAME, broker:ID, brokers"),
         ("describe broker:one", 2, "brokers are named by their ids, as broker:1"),
@@ -165,3 +168,15 @@ def test_what_is_refused(kohort: Kohort, arguments: str, code: int, why: str) ->
 
 def test_a_cluster_that_is_not_there(kohort: Kohort) -> None:
     assert "check --bootstrap-server" in kohort("configs", "describe", "brokers", "-b", "127.0.0.1:1", code=3).err
+
+
+def test_completion(bootstrap: str, written: str) -> None:
+    class Context:
+        params: ClassVar[dict[str, str]] = {"bootstrap_server": bootstrap}
+
+    def complete(incomplete: str) -> list[str]:
+        return complete_resources(Context(), incomplete)  # type: ignore[arg-type]
+
+    assert complete("b") == ["broker:", "brokers", "broker-logger:"]
+    assert f"topic:{written}" in complete(f"topic:{written[:-1]}")
+    assert complete("broker:1") == []

@@ -94,13 +94,13 @@ def test_offsets_of_partitions_and_topics_are_deleted(kohort: Kohort, group: str
 def test_offsets_of_a_deleted_topic_can_be_deleted(kohort: Kohort, group: str, bootstrap: str) -> None:
     ran = kohort("groups", "delete-offsets", group, "--topic", f"{group}.c", "--yes", code=1)
     assert ran.err == (
-        f"kohort: group {group} has no committed offset of topic {group}.c; did you mean {group}.b?; "
+        f"kohort: group {group} has no committed offset of topic {group}.c; did you mean {group}.b? "
         "nothing was deleted\n"
     )
     ran = kohort("groups", "delete-offsets", group, "--topic", f"{group}:0,5", "--yes", code=1)
     assert f"has no committed offset of {group}[5]; nothing was deleted" in ran.err
     ran = kohort("groups", "delete-offsets", f"{group}x", "--topic", group, "--yes", code=1)
-    assert ran.err == f"kohort: group {group}x does not exist; did you mean {group}?; nothing was deleted\n"
+    assert ran.err == f"kohort: group {group}x does not exist; did you mean {group}? nothing was deleted\n"
 
 
 def test_offsets_that_members_read_stay(kohort: Kohort, group: str, bootstrap: str, member: GroupMember) -> None:

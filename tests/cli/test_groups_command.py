@@ -117,6 +117,27 @@ def test_an_unknown_group_is_named_after_those_known(kohort: Kohort, group: str)
     assert json.loads(kohort("groups", "describe", "nobody", "-o", "json", code=1).out) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("describe",),
+        ("explain",),
+        ("release",),
+        ("hold", "--for", "1m"),
+        ("assign", "--assignor", "range", "--dry-run"),
+    ],
+    ids=" ".join,
+)
+def test_a_typo_in_the_name_of_a_group(kohort: Kohort, group: str, command: tuple[str, ...]) -> None:
+    told = kohort("groups", command[0], f"{group}x", *command[1:], code=1).err
+    assert told == f"kohort: group {group}x does not exist; did you mean {group}?\n"
+
+
+def test_a_pattern_that_no_group_matches(kohort: Kohort, group: str) -> None:
+    for command in ("describe", "export", "doctor"):
+        assert kohort("groups", command, "absent-*", code=1).err == "kohort: no group matches absent-*\n"
+
+
 def test_a_group_with_members_does_not_lend_its_offsets(kohort: Kohort, group: str, member: GroupMember) -> None:
     ran = kohort("consume", group, "--group", group, code=1)
     assert f"group {group} is Stable: only its members may commit" in ran.err

@@ -217,7 +217,7 @@ def test_from_the_csv_of_kafkas_tool_and_from_another_group(
     reset("--to-group", other, "--execute", "--yes")
     assert offsets(bootstrap, group) == {0: Committed(9), 1: Committed(3)}
     ran = reset("--to-group", f"{group}.othr", code=1)
-    assert ran.err == f"kohort: group {group}.othr does not exist; did you mean {other}?; nothing was changed\n"
+    assert ran.err == f"kohort: group {group}.othr does not exist; did you mean {other}? nothing was changed\n"
 
 
 class Remaining:
@@ -286,9 +286,21 @@ def test_a_group_of_another_kind_is_refused(protocol_type: str, type: str, of: s
     assert refusal(group) == f"group workers is no consumer group: it is of {of}"
 
 
+def test_a_new_group(kohort: Kohort, group: str, bootstrap: str) -> None:
+    new = f"{group}.new"
+    command = ("groups", "reset-offsets", new, "--new")
+    planned = kohort(*command, "--to-latest", "--topic", group)
+    assert moves(planned.out) == [["0", "-", "10", "-"], ["1", "-", "5", "-"]]
+    assert offsets(bootstrap, new) == {}
+    kohort(*command, "--to-group", group, "--execute", "--yes")
+    assert offsets(bootstrap, new) == {0: Committed(7)}
+    ran = kohort("groups", "reset-offsets", f"{new}er", "--new", "--to-latest", "--all-topics", code=1)
+    assert f"group {new}er has no committed offsets; nothing was changed" in ran.err
+
+
 def test_what_does_not_exist_is_refused(reset: Any, kohort: Kohort, group: str, bootstrap: str) -> None:
     ran = kohort("groups", "reset-offsets", f"{group}x", "--to-latest", "--all-topics", code=1)
-    assert ran.err == f"kohort: group {group}x does not exist; did you mean {group}?; nothing was changed\n"
+    assert ran.err == f"kohort: group {group}x does not exist; did you mean {group}? nothing was changed\n"
     assert f"topic {group} has no partition 7" in reset("--to-latest", "--topic", f"{group}:7", code=1).err
     assert (
         f"topic {group}x does not exist; did you mean {group}?"

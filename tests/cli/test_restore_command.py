@@ -115,7 +115,7 @@ def test_refusals(kohort: Kohort, group: str, bootstrap: str) -> None:
     assert "is no time" in kohort("groups", "restore", group, "--before", "yesterday", code=2).err
     assert "--before" in kohort("groups", "restore", group, code=2).err
     nothing = kohort("groups", "restore", f"{group}x", "--before", moment, code=1).err
-    assert nothing == f"kohort: group {group}x does not exist; did you mean {group}?; the journal has nothing of it\n"
+    assert nothing == f"kohort: group {group}x does not exist; did you mean {group}? the journal has nothing of it\n"
     member = GroupMember(bootstrap, group, {group: (0, 1)})
     try:
         refused = kohort("groups", "restore", group, "--before", "2020-01-01", code=1).err

@@ -13,6 +13,10 @@ from kohort.cli.commands import COMMANDS, app
 from kohort.cli.connect import complete_topics
 from kohort.cli.option_objects import choice
 
+SUB_COMMANDS = (
+    *("service", "cluster", "topics", "groups", "configs", "transactions", "users", "certificates"),
+    *("acls", "quotas", "metrics"),
+)
 WRONG = [
     ["nonsense"],
     ["topics", "nonsense"],
@@ -83,6 +87,22 @@ def test_a_wrong_value_is_one_line(arguments: list[str], told: str) -> None:
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert result.stderr.endswith(f"{told}\n")
+
+
+@pytest.mark.parametrize(("words", "meant"), [(["g"], "'gateway', 'groups'"), (["groups", "reset"], "'reset-offsets'")])
+def test_the_beginning_of_a_command(words: list[str], meant: str) -> None:
+    """`reset` alone is no near word of `reset-offsets` for difflib."""
+    told = CliRunner().invoke(app, words).stderr
+    assert f"No such command {words[-1]!r}. Did you mean {meant}?" in told
+
+
+@pytest.mark.parametrize("command", ["", *SUB_COMMANDS])
+def test_the_list_of_commands_is_not_cut(command: str) -> None:
+    """At 80 columns."""
+    listed = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout
+    commands = listed.partition("Commands:\n")[2]
+    assert commands
+    assert "...\n" not in commands
 
 
 def test_a_missing_argument_shows_the_usage() -> None:

@@ -81,9 +81,12 @@ def test_reset_offsets(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) 
     assert committed(cluster, name) == {0: Committed(5), 1: Committed(0)}
     kohort(*command, "--from-file", backup, "--execute", "--yes")
     assert committed(cluster, name)[0].offset == 3
-    assert f"group {name}x does not exist" in kohort(
-        "groups", "reset-offsets", f"{name}x", "--to-latest", "--all-topics", code=1
-    )
+    command = ("groups", "reset-offsets", f"{name}x")
+    assert f"group {name}x does not exist" in kohort(*command, "--to-latest", "--all-topics", code=1)
+    kohort(*command, "--new", "--to-group", name, "--topic", f"{name}:0", "--execute", "--yes")
+    assert committed(cluster, f"{name}x") == {0: Committed(3)}
+    (move,) = kohort(*command, "--to-current", "--topic", f"{name}:1", "-o", "json")["offsets"]
+    assert (move["old"], move["new"]) == (None, 0)
 
 
 def test_delete_and_delete_offsets(kohort: Run, cluster: Cluster, servers: str, name: str) -> None:
@@ -192,6 +195,35 @@ def test_lists_patterns_and_the_cluster(kohort: Run, cluster: Cluster, name: str
     assert found["topics"] == len(cluster.topics())
 
 
+def test_topics_and_records(kohort: Run, cluster: Cluster, name: str, tmp_path: Any) -> None:
+    topic = f"{name}-b"
+    assert kohort("topics", "create", topic, "--partitions", "3") == f"created topic {topic}\n"
+    until(lambda: len(cluster.topics([topic])[topic].partitions) == 3, "the topic")
+    assert {row["topic"] for row in kohort("topics", "list", "-o", "json")} >= {name, topic}
+    lines = tmp_path / "lines"
+    lines.write_text("one\ntwo\n")
+    kohort("produce", topic, "-p", "1", "--file", str(lines))
+    assert kohort("consume", topic, "--from-beginning", "-e", "-q") == "one\ntwo\n"
+    (described,) = kohort("topics", "describe", topic, "-o", "json")
+    assert described["topic"] == topic
+    kohort("topics", "delete", topic, "--yes")
+    until(lambda: topic not in cluster.topics(), "the deletion")
+    assert kohort("health").count(" ok ") >= 3
+
+
+def test_members_states_and_settings(kohort: Run, servers: str, name: str) -> None:
+    member = GroupMember(servers, name, {name: (0, 1)})
+    try:
+        assert "by-hand" in kohort("groups", "describe", name, "--members", "--verbose")
+        assert "Stable" in kohort("groups", "describe", name, "--state")
+        assert "is a classic group" in kohort("groups", "hold", name, "--for", "1m", code=1)
+        assert "consumer.session.timeout.ms" in kohort("groups", "configs", name)
+        moves = kohort("groups", "assign", name, "--assignor", "range", "--dry-run")
+        assert "nothing was changed" in moves
+    finally:
+        member.leave()
+
+
 def test_what_only_kohort_tells(kohort: Run, cluster: Cluster, name: str, request: pytest.FixtureRequest) -> None:
     """The age of a lag, and offsets from before a reset. Against Apache Kafka the commands do without."""
     is_kohort = request.node.callspec.params["servers"] != "kafka"
@@ -203,10 +235,15 @@ def test_what_only_kohort_tells(kohort: Run, cluster: Cluster, name: str, reques
     assert ("LAG-TIME" in kohort("groups", "list", "--lag")) == is_kohort
     done = kohort("groups", "reset-offsets", name, "--to-earliest", "--all-topics", "--execute", "--yes")
     assert (f"kohort groups restore {name} --before " in done) == is_kohort
+    told = kohort("groups", "explain", name, code=0 if is_kohort else 1)
+    assert ("set 1 committed offset" in told) == is_kohort
     if is_kohort:
         undo = done.partition("to undo: kohort ")[2].split()
         kohort(*undo, "--execute", "--yes")
         assert committed(cluster, name) == {0: Committed(3)}
+    else:
+        refused = kohort("groups", "restore", name, "--before", "2026-01-01T00:00Z", code=1)
+        assert "nothing was changed" in refused
 
 
 @pytest.mark.peers

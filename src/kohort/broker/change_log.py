@@ -2,12 +2,13 @@
 from where.
 
 A line leaves when its turn is durable. As clients cause these lines, their number is limited (server/log.py). No secret
-is in them, and no control character. The members of groups, and transactions that time out, have lines of their own.
+is in them, and no control character. The members of groups, offsets that are set from outside of a group, and
+transactions that time out, have lines of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kohort.broker.request import RequestContext
@@ -15,8 +16,6 @@ from kohort.broker.security.audit import printable
 from kohort.broker.state import BrokerState
 
 HIDDEN = "(hidden)"
-MOST_PLACES = 20
-"""Partitions that one line names."""
 
 
 def tell_change(state: BrokerState, context: RequestContext, what: str, **values: str | int) -> None:
@@ -50,10 +49,3 @@ def _value(values: Mapping[str, Any], name: str, hides: Callable[[str], bool]) -
     if hides(name):
         return HIDDEN
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def listed(places: Iterable[str]) -> str:
-    """The first places, and how many more there are."""
-    found = list(places)
-    more = len(found) - MOST_PLACES
-    return ", ".join(found[:MOST_PLACES]) + (f" and {more} more" if more > 0 else "")

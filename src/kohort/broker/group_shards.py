@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
+from kohort.broker.authorization import ANONYMOUS
 from kohort.broker.logs.partition import Appended
 from kohort.broker.machines import StateMachines
 from kohort.broker.nodes import Node
+from kohort.broker.security.audit import listed, printable
 from kohort.broker.topics.catalog import Topic, group_record
 from kohort.broker.topics.topic_store import TopicStore
 from kohort.broker.turn import HandedOut
@@ -56,6 +58,7 @@ LOGGED = frozenset(
         "group upgraded",
         "group downgraded",
         "group deleted",
+        "offsets changed",
     )
 )
 """Entries of the journal that are lines in the server's log."""
@@ -189,6 +192,9 @@ class GroupShards:
                 self._turn.tell(entry.what, group=group, generation=generation, members=members)
             case "group is empty":
                 self._turn.tell(entry.what, group=group, generation=entry.generation_id)
+            case "offsets changed":
+                if entry.changes:  # none: a consumer without a group goes on to commit
+                    self._log_offsets(group, entry)
             case _:
                 self._turn.tell(
                     entry.what,
@@ -198,6 +204,19 @@ class GroupShards:
                     host=entry.host,
                     why=cut(entry.cause),
                 )
+
+    def _log_offsets(self, group: str, entry: JournalEntry) -> None:
+        """A line of the audit, as those of `change_log`: a reset is a commit from outside of a live group."""
+        places = [f"{topic}-{index}: {'none' if old < 0 else old} -> {new}" for topic, index, old, new in entry.changes]
+        self._turn.tell(
+            "offsets set",
+            group=printable(group),
+            partitions=len(places),
+            offsets=printable(listed(places)),
+            by_principal=printable(entry.principal or str(ANONYMOUS)),
+            by_client_id=printable(entry.client_id),
+            by_host=entry.host,
+        )
 
     def _hand_out(self, index: int, task: Task) -> None:
         if isinstance(task, AssignmentAsked) and task.wants_lag:

@@ -62,7 +62,10 @@ def nodes(
     storage: Storage,
     output: Output = Format.TABLE,
 ) -> None:
-    """List the nodes on a database, also while none serves: leases, and what each owns (experimental)."""
+    """List the nodes on a database, also while none serves.
+
+    With their leases, and the slots that each owns (experimental).
+    """
     found = _on_database(lambda report: report.nodes_of(storage))
     documents = [
         {
@@ -100,9 +103,11 @@ def drain(
     storage: Storage,
     undo: Annotated[bool, typer.Option("--undo", help="Let the node take slots again.")] = False,
 ) -> None:
-    """Let a node give its slots to the others, one by one, for a planned stop (cluster.serving=all, experimental).
+    """Let a node give its slots to the others, for a planned stop.
 
-    The node goes on to run, and gets no slots until --undo, also after a restart."""
+    They go one by one. The node goes on to run, and gets no slots until --undo, also after a restart. With
+    cluster.serving=all, experimental.
+    """
     _on_database(lambda report: report.drain(storage, node, back=undo))
     typer.echo(
         f"node {node} takes slots again"
@@ -117,7 +122,10 @@ def move(
     node: Annotated[int, typer.Option("--to", min=0, max=LARGEST_ID, help="The broker.id of the node that takes it.")],
     storage: Storage,
 ) -> None:
-    """Let one slot go to another node (cluster.serving=all, experimental)."""
+    """Let one slot go to another node.
+
+    With cluster.serving=all, experimental.
+    """
     _on_database(lambda report: report.move(storage, slot, node))
     typer.echo(f"slot {slot} goes to node {node}")
 

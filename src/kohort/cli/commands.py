@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
-from kohort.cli.option_objects import Failed, complain
+from kohort.cli.option_objects import Commands, Failed, complain
 from kohort.cli.plain import version_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("kohort.cli.demo", "Show it all: real flights, a consumer group, Spark."),
     "cluster": ("kohort.cli.cluster", "Describe the cluster: its brokers, topics and groups."),
     "topics": ("kohort.cli.topics.app", "Create, list, describe, change and delete topics."),
-    "groups": ("kohort.cli.groups.app", "List, describe, watch, explain and change groups; find what is wrong."),
+    "groups": ("kohort.cli.groups.app", "List, watch, explain and change groups; find what is wrong."),
     "configs": ("kohort.cli.configs.app", "Show and change settings of topics, brokers and groups."),
     "transactions": ("kohort.cli.transactions.app", "List, describe and abort transactions; find hanging ones."),
     "users": ("kohort.cli.users", "List, add and delete users with passwords (SCRAM)."),
@@ -54,7 +54,7 @@ OWN_EXTRAS = {"demo": "demo", "console": "console", "pipeline history": "history
 """Of other commands it is spark."""
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Commands):
     """Has the table's commands as placeholders; loads a command when it runs or completes."""
 
     table: ClassVar[Mapping[str, tuple[str, str]]]

@@ -16,6 +16,7 @@ from functools import wraps
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -45,14 +46,24 @@ def complain(message: str) -> None:
     typer.echo(f"kohort: {message}", err=True)
 
 
+class Commands(TyperGroup):
+    """Commands of which a name may be unfinished: the error lists those that begin with it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        begun = [name for name in self.commands if name != args[0] and name.startswith(args[0])]
+        if begun and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {', '.join(map(repr, begun))}?")
+        return super().resolve_command(ctx, args)
+
+
 class App(typer.Typer):
     """Each parameter of a command that is a dataclass becomes the options that its fields describe.
 
     The help of each command ends with its exit codes: its own `epilog`, else that of the app.
     """
 
-    def __init__(self, *, epilog: str = EXIT_CODES_HERE, **settings: Any) -> None:
-        super().__init__(add_completion=False, rich_markup_mode=None, epilog=epilog, **settings)
+    def __init__(self, *, epilog: str = EXIT_CODES_HERE, cls: type[TyperGroup] = Commands, **settings: Any) -> None:
+        super().__init__(cls=cls, add_completion=False, rich_markup_mode=None, epilog=epilog, **settings)
         self._epilog = epilog
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
@@ -96,6 +107,11 @@ def near_word(given: str, words: Iterable[str]) -> str | None:
     lowered = {word.lower(): word for word in words}
     near = difflib.get_close_matches(given.lower(), lowered, n=1)
     return lowered[near[0]] if near else None
+
+
+def and_so(why: str, outcome: str) -> str:
+    """Why a command fails, and with which outcome. `why` may end with a question."""
+    return f"{why}{'' if why.endswith('?') else ';'} {outcome}"
 
 
 def choice(words: Sequence[str]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def set_quotas(
     default_ip: OfDefaultIp = False,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Set quotas of a user, a client id, both, or an address; others that it has stay."""
+    """Set quotas of a user, a client id, both, or an address. Others that it has stay."""
     entity = _entity((user, default_user), (client_id, default_client_id), (ip, default_ip))
     values = dict(map(_value, quotas))
     if len(values) < len(quotas):

@@ -63,6 +63,7 @@ def run(directory: Path, records: int, screen: Screen) -> None:
         start(console)
         screen.say(f"The console: {console.url}")
         screen.say(f"The cluster: {bootstrap}, with the groups billing, search and reports.")
+        screen.say(f"Commands, in another terminal: kohort groups doctor -b {bootstrap}")
         screen.say("Workers come and go; reports falls behind. Ctrl-C stops and removes everything.")
         play = Play(workers, _producer(bootstrap), partial(read_flights, records), time.monotonic())
         while not interrupts.wait(STEP_S):

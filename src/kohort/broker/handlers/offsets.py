@@ -10,12 +10,13 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from kohort.broker.change_log import listed, tell_change
+from kohort.broker.change_log import tell_change
 from kohort.broker.handlers.groups import ask_shard
 from kohort.broker.lag.told_lag import ROW_BYTES as LAG_BYTES
 from kohort.broker.lag.told_lag import ToldLag
 from kohort.broker.messages import changed
 from kohort.broker.request import ROW_BYTES, InSteps, RequestContext, Room, in_steps, rows
+from kohort.broker.security.audit import listed
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import Complaint

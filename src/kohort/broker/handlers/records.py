@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Generator
 from functools import partial
 
-from kohort.broker.change_log import listed, tell_change
+from kohort.broker.change_log import tell_change
 from kohort.broker.handlers.fetch import READ_COMMITTED, leader_error, tell_failed_read
 from kohort.broker.logs.partition import Partition
 from kohort.broker.logs.time_search import Located, Search, SearchedEnough
 from kohort.broker.request import ROW_BYTES, ROWS, RequestContext, in_steps, rows
+from kohort.broker.security.audit import listed
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Topic
 from kohort.broker.turn import ByTime, Complaint, ReadDone

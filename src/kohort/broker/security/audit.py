@@ -6,7 +6,7 @@ once in REPEAT_MS, with the number of times since the last one; and all lines of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from kohort.broker.authorization import Operation, Principal, Resource
@@ -15,6 +15,8 @@ REPEAT_MS = 10_000
 MOST_LINES = 100
 """Different lines of a decision in REPEAT_MS; more are counted alone."""
 LONGEST = 249
+MOST_PLACES = 20
+"""Partitions that one line names."""
 
 Decision = Literal["denied", "allowed"]
 DENIED: Decision = "denied"
@@ -27,6 +29,13 @@ Tell = Callable[..., None]
 def printable(text: str) -> str:
     """Names are chosen by clients: no line breaks and no control characters reach the log."""
     return text[: 2 * LONGEST].encode("unicode_escape").decode("ascii")
+
+
+def listed(places: Iterable[str]) -> str:
+    """The first places, and how many more there are."""
+    found = list(places)
+    more = len(found) - MOST_PLACES
+    return ", ".join(found[:MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
 class _Lines:

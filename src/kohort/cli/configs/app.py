@@ -7,7 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.configs.change import set_configs, unset_configs
-from kohort.cli.configs.resources import RESOURCE_HELP, Resource, problem_of, refusal_of, resource_of
+from kohort.cli.configs.resources import (
+    RESOURCE_HELP,
+    Resource,
+    complete_resources,
+    problem_of,
+    refusal_of,
+    resource_of,
+)
 from kohort.cli.configs.words import HIDDEN, source_of, value_of
 from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, FAILED, ClusterOptions, complain, connected
 from kohort.cli.groups.wording import Line, show
@@ -21,14 +28,16 @@ app = App(epilog=EXIT_CODES, no_args_is_help=True)
 
 @app.command("describe")
 def describe(
-    resources: Annotated[list[str], typer.Argument(metavar="RESOURCE", help=RESOURCE_HELP)],
+    resources: Annotated[
+        list[str], typer.Argument(metavar="RESOURCE", help=RESOURCE_HELP, autocompletion=complete_resources)
+    ],
     everything: Annotated[bool, typer.Option("--all", help="Settings with their default value, too.")] = False,
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Show the settings that differ from their defaults, and where each value comes from.
+    """Show the settings that differ from their defaults.
 
-    Secrets are not shown.
+    Also tells where each value comes from. Secrets are not shown.
     """
     wanted = list(dict.fromkeys(resource_of(text) for text in resources))
     found: dict[Resource, list[ConfigEntry]] = {}

@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.configs.resources import RESOURCE_HELP, Resource, problem_of, refusal_of, resource_of
+from kohort.cli.configs.resources import (
+    RESOURCE_HELP,
+    Resource,
+    complete_resources,
+    problem_of,
+    refusal_of,
+    resource_of,
+)
 from kohort.cli.configs.words import change_of, is_secret, without_secrets
 from kohort.cli.confirmation import confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, complain, connected, fail
@@ -27,7 +34,7 @@ from kohort.wire.errors import ErrorCode
 UNCHANGED = "nothing was changed"
 LISTENER_PREFIX = "listener.name."
 
-One = Annotated[str, typer.Argument(metavar="RESOURCE", help=RESOURCE_HELP)]
+One = Annotated[str, typer.Argument(metavar="RESOURCE", help=RESOURCE_HELP, autocompletion=complete_resources)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the cluster check the change, and do not change it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Of brokers: do not ask.")]
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import typer
 
+from kohort.cli.connect import complete_groups, complete_topics
 from kohort.cli.option_objects import near_word
 from kohort.cli.places import near_topic
 from kohort.client.admin.configs import ConfigSource, ResourceType
@@ -33,6 +34,16 @@ OWN = {
     ResourceType.GROUP: ConfigSource.GROUP_CONFIG,
 }
 """Where a value comes from that is set on the resource itself."""
+
+
+def complete_resources(context: typer.Context, incomplete: str) -> list[str]:
+    """`topic:` and the other kinds for the shell, then the names of topics and groups."""
+    kind, colon, name = incomplete.partition(":")
+    if not colon:
+        words = [word if word == ALL_BROKERS else f"{word}:" for word in TYPES]
+        return [word for word in words if word.startswith(kind)]
+    complete = {"topic": complete_topics, "group": complete_groups}.get(kind)
+    return [f"{kind}:{found}" for found in complete(context, name)] if complete is not None else []
 
 
 class Resource(NamedTuple):
@@ -69,6 +80,8 @@ def resource_of(text: str) -> Resource:
         near = kind if kind in TYPES else near_word(kind, TYPES)
         near = "broker" if near == ALL_BROKERS and name else near
         meant = near if near in (None, ALL_BROKERS) else f"{near}:{name or 'NAME'}"
+        if ":" not in text and kind not in TYPES:
+            meant = f"topic:{text}" + (f", or {meant}" if meant else "")
         hint = f"did you mean {meant}?" if meant else f"it takes {KINDS}"
         raise typer.BadParameter(f"{text!r} is no resource; {hint}")
     found = Resource(TYPES[kind], name)

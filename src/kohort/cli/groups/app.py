@@ -20,7 +20,7 @@ from kohort.cli.groups.delete import delete, delete_offsets
 from kohort.cli.groups.doctor.app import EPILOG, doctor
 from kohort.cli.groups.explain import explain, rebalance_lines
 from kohort.cli.groups.last_owners import last_owners_of, lines_of
-from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching
+from kohort.cli.groups.lookup import OTHER_TYPES, is_pattern, listed_instead, matching, not_found
 from kohort.cli.groups.remove_member import remove_member
 from kohort.cli.groups.reset import reset_offsets
 from kohort.cli.groups.restore import restore
@@ -191,7 +191,7 @@ def describe(
         for group_id, found in cluster.describe_groups(chosen).items():
             group = _found(cluster, found)
             if group is None:
-                missing.append(f"group {group_id} does not exist{_past_hint(cluster, group_id)}")
+                missing.append(_missing(cluster, group_id))
                 continue
             shares = share_offsets_of(cluster, group_id) if group.type == SHARE and shows_offsets else None
             ends = log_ends(cluster, shares) if shares is not None else {}
@@ -233,13 +233,15 @@ def describe(
         raise typer.Exit(FAILED)
 
 
-def _past_hint(cluster: Cluster, group_id: str) -> str:
-    """For a group that does not exist: what to do if the journal still has stories of it."""
+def _missing(cluster: Cluster, name: str) -> str:
+    """That there is no such group, and how to see its history if the journal still has stories of it."""
     try:
-        stories = cluster.explain_group(group_id, last=1).stories
+        stories = cluster.explain_group(name, last=1).stories
     except NoJournal:
-        return ""
-    return f"; its history: kohort groups explain {group_id}" if stories else ""
+        stories = ()
+    if stories:
+        return f"group {name} does not exist; its history: kohort groups explain {name}"
+    return not_found(cluster, name)
 
 
 def _subject(cluster: Cluster, group: GroupDescription) -> Subject | None:

@@ -14,6 +14,7 @@ import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, Group, complain, connected, fail
 from kohort.cli.groups.group_specs import spec_of
+from kohort.cli.groups.lookup import does_not_exist
 from kohort.cli.groups.wording import Names, as_document, partitions
 from kohort.cli.output import Cell, Column, Format, Output, name, number, plural, print_document, print_table
 from kohort.client.admin.groups import DEAD, GroupDescription
@@ -84,7 +85,7 @@ def _described(cluster: Cluster, group_id: str) -> GroupDescription:
     """The group, if its members are consumers and have their partitions; else the command fails."""
     group = cluster.describe_groups([group_id])[group_id]
     if group.state == DEAD:
-        fail(f"group {group_id} does not exist")
+        fail(does_not_exist(cluster, group_id))
     if not group.members:
         fail(f"group {group_id} has no members to assign partitions to")
     if group.protocol_type != CONSUMER_PROTOCOL:

@@ -23,7 +23,7 @@ from kohort.cli.groups.shares.deleting import delete_share_offsets
 from kohort.cli.groups.shares.resetting import is_share_group
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Line, show
-from kohort.cli.option_objects import near_word
+from kohort.cli.option_objects import and_so, near_word
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.cli.places import TOPIC_PARTITIONS, Scope, in_scope, scope_of, words_of
 from kohort.client.cluster import Cluster
@@ -98,7 +98,7 @@ def delete_offsets(
         try:
             refused = cluster.delete_offsets(group, places)
         except ServerError as error:
-            fail(f"{why_not(cluster, group, error)}; {UNDELETED}")
+            fail(and_so(why_not(cluster, group, error), UNDELETED))
     done = [place for place in places if place not in refused]
     if output != Format.TABLE:
         rows = [
@@ -121,13 +121,14 @@ def places_to_delete(cluster: Cluster, group: str, committed: Offsets, scope: Sc
     if not committed:
         known = any(one.group_id == group for one in cluster.list_groups())
         why = f"group {group} has no committed offsets" if known else does_not_exist(cluster, group)
-        fail(f"{why}; {UNDELETED}")
+        fail(and_so(why, UNDELETED))
     for name, indexes in scope.items():
         missing = words_of((name, index) for index in sorted(indexes or ()) if (name, index) not in committed)
         if missing or all(name != place[0] for place in committed):
             near = near_word(name, {place[0] for place in committed})
             hint = f"; did you mean {near}?" if near and near != name else ""
-            fail(f"group {group} has no committed offset of {missing or f'topic {name}'}{hint}; {UNDELETED}")
+            why = f"group {group} has no committed offset of {missing or f'topic {name}'}{hint}"
+            fail(and_so(why, UNDELETED))
     return sorted(place for place in committed if in_scope(place, scope))
 
 

@@ -15,6 +15,7 @@ import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, Group, connected, fail
 from kohort.cli.groups.last_owners import last_owners, lines_of
+from kohort.cli.groups.lookup import does_not_exist
 from kohort.cli.groups.standings import Owned, offenders, owned_since
 from kohort.cli.groups.subjects import Subject, subject_of
 from kohort.cli.groups.timeline import status_lines, story_lines
@@ -49,14 +50,15 @@ def explain(
 ) -> None:
     """Tell why a group rebalanced and what moved.
 
-    Also tells which member held the rebalance up, and who owns what since when.
+    Also tells which member held the rebalance up, who owns what since when, which clients keep causing rebalances, and
+    how to undo a change of committed offsets.
     """
     if follow and output != Format.TABLE:
         raise typer.BadParameter("--follow goes with the timeline only")
     with connected(where) as cluster:
         explanation = cluster.explain_group(group, last=last)
         if explanation.group.state == DEAD and not explanation.stories and not follow:
-            fail(f"group {group} does not exist")
+            fail(does_not_exist(cluster, group))
         if output != Format.TABLE:
             print_document(_document(explanation), output)
             return

@@ -87,10 +87,15 @@ def absent(cluster: Cluster, names: Iterable[str], found: Iterable[ListedGroup])
     """A message for each name that no group has, and for each pattern that none matches."""
     known = [group.group_id for group in found]
     return [
-        f"no group matches {name}" if is_pattern(name) else does_not_exist(cluster, name)
+        not_found(cluster, name)
         for name in names
         if name not in known and not (is_pattern(name) and fnmatch.filter(known, name))
     ]
+
+
+def not_found(cluster: Cluster, name: str) -> str:
+    """Of a name that may be a pattern."""
+    return f"no group matches {name}" if is_pattern(name) else does_not_exist(cluster, name)
 
 
 def does_not_exist(cluster: Cluster, group_id: str) -> str:

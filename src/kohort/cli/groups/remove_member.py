@@ -16,7 +16,7 @@ from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, Group, complain, connected, fail
 from kohort.cli.groups.lookup import does_not_exist
 from kohort.cli.groups.wording import Line, Names, as_document, partitions, plain, show
-from kohort.cli.option_objects import near_word
+from kohort.cli.option_objects import and_so, near_word
 from kohort.cli.output import Format, Output, name, number, plural, print_document, print_table
 from kohort.client.admin.groups import DEAD, SHARE, GroupDescription, GroupMember, Member
 from kohort.client.cluster import Cluster
@@ -57,7 +57,7 @@ def remove_member(
             fail(f"group {group} is a share group: kohort groups release gives back what a member holds; {UNCHANGED}")
         chosen = list(found.members) if every else chosen_members(cluster, found, names or (), instance_id or ())
         if not chosen:
-            fail(f"{_without_members(cluster, found)}; {UNCHANGED}")
+            fail(and_so(_without_members(cluster, found), UNCHANGED))
         if output == Format.TABLE:
             print_table(COLUMNS, [cells(member) for member in chosen])
         if execute:
@@ -83,7 +83,7 @@ def chosen_members(
 ) -> list[GroupMember]:
     """The members with these ids. Fails unless there is one for each."""
     if not group.members:
-        fail(f"{_without_members(cluster, group)}; {UNCHANGED}")
+        fail(and_so(_without_members(cluster, group), UNCHANGED))
     by_id = {member.member_id: member for member in group.members}
     by_instance = {member.group_instance_id: member for member in group.members if member.group_instance_id}
     found: dict[str, GroupMember] = {}
@@ -153,6 +153,5 @@ def _without_members(cluster: Cluster, group: GroupDescription) -> str:
 
 def _unknown(group: GroupDescription, what: str, given: str, known: Sequence[str]) -> str:
     near = near_word(given, known)
-    return (
-        f"group {group.group_id} has no {what} {given}{f'; did you mean {plain(near)}?' if near else ''}; {UNCHANGED}"
-    )
+    hint = f"; did you mean {plain(near)}?" if near else ""
+    return and_so(f"group {group.group_id} has no {what} {given}{hint}", UNCHANGED)

@@ -44,7 +44,7 @@ from kohort.cli.groups.offset_plan import (
 from kohort.cli.groups.shares.resetting import AGAIN, is_share_group, set_start_offsets, undo_lines_of_shares
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Line, instant, show
-from kohort.cli.option_objects import milliseconds
+from kohort.cli.option_objects import and_so, milliseconds
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.cli.places import (
     TOPIC_PARTITIONS,
@@ -130,6 +130,7 @@ def reset_offsets(
     to: Destination,
     topic: OnlyTopics = None,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with a committed offset.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="The group need not exist.")] = False,
     preview: Annotated[bool, typer.Option("--preview", help="Show the first record at each new offset.")] = False,
     execute: Execute = False,
     yes: YesToExecute = False,
@@ -152,7 +153,7 @@ def reset_offsets(
     moment_ms, moment = moment_of(to)
     from_file = None if to.from_file is None else _of_group(to.from_file, group)
     with connected(where) as cluster:
-        old, moves, lost = plan_reset(cluster, group, to, scope, moment_ms, from_file)
+        old, moves, lost = plan_reset(cluster, group, to, scope, moment_ms, from_file, new=new)
         first = first_records(cluster, moves) if preview else None
         restore = None
         shared = is_share_group(cluster, group)
@@ -193,12 +194,21 @@ class ResetPlan(NamedTuple):
 
 
 def plan_reset(
-    cluster: Cluster, group: str, to: Destination, scope: Scope, moment_ms: int = 0, from_file: Offsets | None = None
+    cluster: Cluster,
+    group: str,
+    to: Destination,
+    scope: Scope,
+    moment_ms: int = 0,
+    from_file: Offsets | None = None,
+    *,
+    new: bool = False,
 ) -> ResetPlan:
-    """What a reset would do; an empty scope is all partitions with a committed offset. Fails if it cannot be done."""
-    old, why = offsets_to_change(cluster, group, shares=True)
+    """What a reset would do; an empty scope is all partitions with a committed offset. Fails if it cannot be done.
+
+    `new`: the group need not exist."""
+    old, why = offsets_to_change(cluster, group, new=new, shares=True)
     if why is not None:
-        fail(f"{why}; {UNCHANGED}")
+        fail(and_so(why, UNCHANGED))
     copied = _offsets_of_other(cluster, to.to_group) if to.to_group is not None else from_file
     places, lost = places_to_reset(cluster, group, to, scope, old, copied)
     return ResetPlan(old, _moves(cluster, to, moment_ms, places, old, copied), lost)
@@ -234,7 +244,7 @@ def check_unchanged(cluster: Cluster, planned: Mapping[str, list[Move]], old: Ma
         if why is None and any(now.get(move.place) != move.old for move in moves):
             why = f"the committed offsets of group {group_id} have changed meanwhile"
         if why is not None:
-            fail(f"{why}; {UNCHANGED}")
+            fail(and_so(why, UNCHANGED))
 
 
 def set_offsets(cluster: Cluster, group_id: str, moves: Sequence[Move]) -> None:
@@ -272,7 +282,7 @@ def _offsets_of_other(cluster: Cluster, group: str) -> Offsets:
     if not offsets:
         known = {one.group_id for one in cluster.list_groups()}
         why = f"group {group} has no committed offsets" if group in known else does_not_exist(cluster, group)
-        fail(f"{why}; {UNCHANGED}")
+        fail(and_so(why, UNCHANGED))
     return offsets
 
 

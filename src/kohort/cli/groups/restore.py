@@ -22,6 +22,7 @@ from kohort.cli.groups.reset import UNCHANGED, Backup, OnlyTopics, commit
 from kohort.cli.groups.timeline import change_lines
 from kohort.cli.groups.undo import restore_command
 from kohort.cli.groups.wording import Document, Line, Names, instant, people_of, show
+from kohort.cli.option_objects import and_so
 from kohort.cli.output import Format, Output, plural, print_document
 from kohort.cli.places import Scope, existing, in_scope, instant_of, options_of, scope_of, words_of
 from kohort.client.admin.explanations import GroupExplanation, NoJournal
@@ -117,7 +118,7 @@ def plan_restore(cluster: Cluster, group: str, scope: Scope, moment_ms: int, mom
     stories = _stories(cluster, group, moment_ms, moment)
     old, why = offsets_to_change(cluster, group, new=True)
     if why is not None:
-        fail(f"{why}; {UNCHANGED}")
+        fail(and_so(why, UNCHANGED))
     undone = [story for story in stories if story["started_ms"] >= moment_ms]
     wanted = {place: offset for place, offset in offsets_before(undone).items() if in_scope(place, scope)}
     if not wanted:
@@ -152,7 +153,7 @@ def _check_reach(cluster: Cluster, explanation: GroupExplanation, moment_ms: int
     group, stories = explanation.group, explanation.stories
     if not stories:
         if group.state == DEAD and not cluster.committed(group.group_id):
-            fail(f"{does_not_exist(cluster, group.group_id)}; the journal has nothing of it")
+            fail(and_so(does_not_exist(cluster, group.group_id), "the journal has nothing of it"))
         fail(f"the journal has nothing of group {group.group_id}; {UNCHANGED}")
     oldest = min(stories, key=lambda story: int(story["number"]))
     if oldest["number"] > 1 and moment_ms < oldest["started_ms"]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.connect import DEFAULT_CLUSTER, ClusterOptions, Group, connected, fail
+from kohort.cli.groups.lookup import does_not_exist
 from kohort.cli.groups.wording import duration, instant
 from kohort.cli.option_objects import milliseconds
 from kohort.cli.output import Format, Output, name, print_document, print_table
@@ -58,7 +59,7 @@ def hold(
     with connected(where) as cluster:
         found = cluster.describe_groups([group])[group]
         if found.state == DEAD:
-            fail(f"group {group} does not exist")
+            fail(does_not_exist(cluster, group))
         if found.type == "classic":
             only = "only groups whose members use the consumer protocol (group.protocol=consumer) can be held"
             fail(f"group {group} is a classic group; {only}")
@@ -77,13 +78,12 @@ def hold(
     typer.echo(f"{group}: rebalances are{again} held for {duration(length_ms)}, until {_end(until_ms, until_members)}")
 
 
-def end_hold(cluster: Cluster, group: str) -> str:
-    """`kohort groups release` of a group that is no share group. Returns the outcome in words."""
+def end_hold(cluster: Cluster, group: str) -> bool:
+    """`kohort groups release` of a group that is no share group. Returns whether it was held."""
     entries = _settings(cluster, group)
     present = [entry.name for entry in entries if entry.name in HOLD and entry.set_on_group]
     cluster.alter_group_configs(group, dict.fromkeys(present))
-    was_held = _is_held(_texts(entries))
-    return f"{group}: rebalances are not held any more" if was_held else f"{group}: rebalances were not held"
+    return _is_held(_texts(entries))
 
 
 def configs(

@@ -14,7 +14,7 @@ import typer
 
 from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
 from kohort.cli.connect import DEFAULT_CLUSTER, FAILED, ClusterOptions, complain, complete_groups, connected, fail
-from kohort.cli.groups.lookup import Offsets, does_not_exist, matching, of_consumers, offsets_to_change
+from kohort.cli.groups.lookup import Offsets, matching, not_found, of_consumers, offsets_to_change
 from kohort.cli.groups.offset_files import check_new, csv_of, document_of, read_offsets
 from kohort.cli.groups.offset_plan import Move, clamped, documents, print_moves, set_words, undo_lines
 from kohort.cli.groups.reset import UNCHANGED, Backup, commit
@@ -57,7 +57,7 @@ def export(
             if offsets or group_id in known:
                 found[group_id] = offsets
             else:
-                missing.append(does_not_exist(cluster, group_id))
+                missing.append(not_found(cluster, group_id))
     if output == CSV:
         typer.echo(csv_of(found), nl=False)
     else:

@@ -21,11 +21,11 @@ def metrics() -> None:
 
 @app.command("dashboard")
 def print_dashboard() -> None:
-    """Print a dashboard as JSON; import it in Grafana, which asks for the Prometheus data source."""
+    """Print a dashboard as JSON. Import it in Grafana, which asks for the Prometheus data source."""
     typer.echo(json.dumps(dashboard(), indent=2))
 
 
 @app.command("alerts")
 def print_alerts() -> None:
-    """Print alert rules as YAML; name the file under rule_files in prometheus.yml."""
+    """Print alert rules as YAML. Name the file under rule_files in prometheus.yml."""
     typer.echo(yaml_text(alert_rules()))

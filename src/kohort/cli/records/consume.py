@@ -33,6 +33,7 @@ from kohort.cli.connect import (
 from kohort.cli.interrupt import interrupts
 from kohort.cli.option_objects import App
 from kohort.cli.output import plural
+from kohort.cli.places import near_topic
 from kohort.client.cluster import Cluster
 from kohort.client.metadata import TopicPartition
 from kohort.client.records import FetchedRecord, next_position, records
@@ -199,8 +200,9 @@ def consume(
         raise typer.BadParameter("choose one of --output and --format")
     render = json_line if output else text_of(DEFAULT_FORMAT if format is None else format)
     with connected(where) as cluster, interrupts.careful():
-        hint = "kohort topics list shows those that do"
-        known = partitions_of(cluster.topics([topic])[topic], partition or (), hint)
+        found = cluster.topics([topic])[topic]
+        near = near_topic(cluster, topic) if found.error else ""
+        known = partitions_of(found, partition or (), near or "kohort topics list shows those that do")
         partitions = [(topic, index) for index in (sorted(set(partition)) if partition else known)]
         positions = _positions(cluster, partitions, "earliest" if from_beginning else offset or "latest", group)
         ends = cluster.offsets(partitions, "latest", isolation=isolation) if exit_at_end else {}

@@ -104,7 +104,10 @@ def describe(
     output: Output = Format.TABLE,
     where: ClusterOptions = DEFAULT_CLUSTER,
 ) -> None:
-    """Describe topics: partitions, leaders, replicas, offsets, settings other than defaults."""
+    """Describe topics: their partitions, offsets and settings.
+
+    Leaders and replicas, too; of the settings those that differ from their defaults.
+    """
     with connected(where) as cluster:
         asked = cluster.topics(names or None)
         topics = [topic for topic in asked.values() if not topic.error]

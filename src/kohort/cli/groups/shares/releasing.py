@@ -19,7 +19,7 @@ from kohort.cli.groups.settings import end_hold
 from kohort.cli.groups.shares.describing import HOLDER_COLUMNS, deliveries_words, member_words, share_offsets_of
 from kohort.cli.groups.shares.targets import chosen, described
 from kohort.cli.groups.wording import Document, Line, Names, as_document, brief, plain, show
-from kohort.cli.option_objects import near_word
+from kohort.cli.option_objects import and_so, near_word
 from kohort.cli.output import Cell, Format, Output, plural, print_document, print_table
 from kohort.cli.places import TOPIC_PARTITIONS, scope_of, words_of
 from kohort.client.admin.groups import DEAD, SHARE, GroupDescription
@@ -61,9 +61,12 @@ def release(
         if found.type != SHARE:
             if members or every or topic or execute:
                 if found.state == DEAD:
-                    fail(f"{does_not_exist(cluster, group)}; {UNCHANGED}")
+                    fail(and_so(does_not_exist(cluster, group), UNCHANGED))
                 raise typer.BadParameter(f"group {group} is no share group: give release its name and nothing else")
-            typer.echo(end_hold(cluster, group))
+            was_held = end_hold(cluster, group)
+            if not was_held and found.state == DEAD:
+                fail(does_not_exist(cluster, group))
+            typer.echo(f"{group}: rebalances {'are not held any more' if was_held else 'were not held'}")
             return
         if every == bool(members):
             raise typer.BadParameter("whose records? Name members, or add --all")
@@ -119,7 +122,7 @@ def members_to_release(group: GroupDescription, held: Holdings, names: Sequence[
         if not same:
             near = near_word(one, [*by_id, *by_id.values(), *held])
             hint = f"; did you mean {plain(near)}?" if near else ""
-            fail(f"group {group.group_id} has no member {one}{hint}; {UNCHANGED}")
+            fail(and_so(f"group {group.group_id} has no member {one}{hint}", UNCHANGED))
         found += same
     return list(dict.fromkeys(found))
 

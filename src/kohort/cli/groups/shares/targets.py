@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kohort.cli.connect import fail
 from kohort.cli.groups.lookup import does_not_exist
-from kohort.cli.option_objects import near_word
+from kohort.cli.option_objects import and_so, near_word
 from kohort.cli.places import Scope, in_scope
 from kohort.client.admin.groups import DEAD, SHARE, GroupDescription
 from kohort.client.cluster import Cluster
@@ -22,7 +22,7 @@ def share_group(cluster: Cluster, group_id: str, unchanged: str) -> GroupDescrip
     """The group. Fails if there is no share group of this name."""
     group = described(cluster, group_id)
     if group.state == DEAD:
-        fail(f"{does_not_exist(cluster, group_id)}; {unchanged}")
+        fail(and_so(does_not_exist(cluster, group_id), unchanged))
     if group.type != SHARE:
         fail(f"group {group_id} is no share group, but of type {group.type}; {unchanged}")
     return group
