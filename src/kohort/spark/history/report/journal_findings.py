@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from operator import attrgetter
 
 from kohort.spark.history.limits import Limits, why_storm
@@ -68,7 +69,8 @@ def _changed(group: str, story: Document) -> Finding | None:
     who = client_of(cause)
     by = f"by {who.words}" if who else str(cause.get("cause", "")) or "not known by whom"
     at = story["started_ms"]
-    undo = f"kohort groups restore {shlex.quote(group)} brings them back"
+    moment = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    undo = f"kohort groups restore {shlex.quote(group)} --before {moment} brings them back"
     if not back:
         headline = f"{group} lost {count(len(deleted), 'committed offset')}"
         return Finding(WARN, group, "offsets deleted", headline, f"{by}; {undo}", at, at, len(deleted))
