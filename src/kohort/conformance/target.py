@@ -30,6 +30,7 @@ PREFIX = "kohort-conformance-"
 SHARED = dict.fromkeys(("t", "u", "v", "other"), 10)
 """Topics of all scenarios that create none, and their partitions."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
+BOOTSTRAP_TIMEOUT_MS = 3_000
 READY_S = 30.0
 LOOK_S, GONE_S = 0.2, 10.0
 """A broker that takes no connection for this long is gone."""
@@ -56,7 +57,13 @@ class Target:
         self.run = f"{PREFIX}{secrets.token_hex(3)}."
         self.bootstrap_servers = bootstrap_servers
         self._security = security
-        self._cluster = Cluster(bootstrap_servers, client_id="kohort-conformance", security=security)
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id="kohort-conformance",
+            bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+            connect_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+            security=security,
+        )
         self._stopped = stopped
         self._gone = ""
         """Why the broker is gone; empty while it answers."""
