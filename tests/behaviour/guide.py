@@ -98,8 +98,8 @@ class Guide(ShardWorld):
                 self.hints.epochs[number] = epoch_of(body)
 
     def _is_replaced(self, number: int, who: Name, api: str) -> bool:
-        """True if the client has sent the same request again. Kafka never answers the earlier one (parked-replaced), and
-        a session would end while a run waits for that answer."""
+        """True if the client has sent the same request again. Kafka never answers the earlier one (parked-replaced), so
+        a run would wait until a session ends."""
         latest = self.asked.get(RequestId(self.last_request))
         return number < self.last_request and latest is not None and latest[:2] == (who, api)
 
