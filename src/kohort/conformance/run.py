@@ -194,12 +194,13 @@ class Kit:
         """How fast time goes in a play, for the broker's settings. Raises NotServed if they are of no speed."""
         speeds = [replace(profile, factor=factor) for factor in SPEEDS] if profile.times else [profile]
         sessions = _sessions_ms(commands)
-        lacking = {}
+        lacking, others = {}, {}
         for speed in speeds:
             needed = {name: value for name, value in speed.settings.items() if _counts(name, commands)}
             scaled = [session * speed.factor for session in sessions]
             lacking[speed.factor] = {name: needed[name] for name in self._lacking(needed, scaled)}
-        nearest = min(lacking, key=lambda factor: len(lacking[factor]))
+            others[speed.factor] = len(self._lacking(speed.settings))
+        nearest = min(lacking, key=lambda factor: (len(lacking[factor]), others[factor]))
         self._check_settings(lacking[nearest])
         return nearest
 
