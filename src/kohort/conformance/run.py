@@ -55,6 +55,8 @@ UNSET = {
 """Kafka's defaults, for a broker that does not tell a setting, besides those in profiles.py."""
 INTERVAL = "group.consumer.assignment.interval.ms"
 OF_CONSUMERS = "group.consumer."
+SIZES, MEMBERS = ("group.max.size", "group.consumer.max.size"), 10
+"""Limits of groups, and a number of members that no file exceeds."""
 OF_SESSIONS = ("group.min.session.timeout.ms", "group.max.session.timeout.ms")
 LIMITS = ("group.consumer.min.", "group.consumer.max.session", "group.consumer.max.heartbeat")
 
@@ -146,7 +148,9 @@ class Kit:
 
     def _check(self, file: File) -> None:
         if not file.is_scenario:
-            return self._check_settings(reference.needs(file.name))
+            needed = reference.needs(file.name)
+            self._check_sizes(needed)
+            return self._check_settings(needed)
         if not reference.is_recorded(file.name):
             raise NotServed(f"the answers of {reference.NAME} are not recorded")
         scenario = reference.scenario(file.name).scenario
@@ -154,6 +158,7 @@ class Kit:
             raise NotServed("it needs a restart of the broker")
         if scenario.is_alone and not self._target.is_free(""):
             raise NotServed("it creates the group with the empty name, and the broker has that group already")
+        self._check_sizes(scenario.profile.others)
         self._factors[file.name] = factor = self._factor(scenario.profile, scenario.commands)
         limit = QUICK_LONGEST_S if self._quick else FULL_LONGEST_S
         if (takes_s := sum(scenario.hints.elapsed_ms) / 1000 * factor) > limit:
@@ -173,6 +178,11 @@ class Kit:
     def _check_settings(self, needed: Mapping[str, str]) -> None:
         for name in self._lacking(needed):
             raise NotServed(f"it needs {name}={needed[name]}, and the broker has {self._has(name) or 'none'}")
+
+    def _check_sizes(self, needed: Mapping[str, str]) -> None:
+        for name in SIZES:
+            if name not in needed and int(self._has(name)) < MEMBERS:
+                raise NotServed(f"it needs {name}={MEMBERS} or more, and the broker has {self._has(name)}")
 
     def _lacking(self, needed: Mapping[str, str], sessions: Sequence[float] = ()) -> list[str]:
         """The settings that the broker has otherwise. `sessions`: the timeouts in a play, in milliseconds; limits of
