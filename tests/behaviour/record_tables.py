@@ -1,6 +1,6 @@
 """`python tests/behaviour/record_tables.py [SERVER…]`: the recorded tables of `kohort conformance`, one a server.
 
-    kohort, strict            kohort as it is, and with compatibility=kafka
+    kohort, strict            kohort, without held heartbeats and longer rebalances in storms; with compatibility=kafka
     kafka-3.9.1 … kafka-4.3.1 Apache Kafka of that version, from Maven
     kfake, mock               franz-go's kfake, librdkafka's mock cluster
 
@@ -29,6 +29,7 @@ import java_libraries  # noqa: E402
 import tables_page  # noqa: E402
 from bench import _kafka as apache  # noqa: E402
 from bench import _peers  # noqa: E402
+from bench._peers import pairs  # noqa: E402
 from bench._process import serving  # noqa: E402
 from peer_servers import OF_KAFKA  # noqa: E402
 
@@ -50,8 +51,6 @@ TITLES = {"kohort": "kohort", "strict": "kohort, strict", "kfake": "kfake", "moc
 WITHOUT_SETTINGS = ("kfake", "mock")
 """Their time cannot be made faster, so they are asked in the quick form."""
 ONE_NODE = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
-HOLDS = {"group.heartbeat.hold.enable": "false"}
-"""The times of answers are not compared, so a heartbeat that is held would only look like no answer."""
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 
 
@@ -158,8 +157,7 @@ def _started(name: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]
         with apache.kafka(f"{jars}/*", wanted, java_options=apache.BRIEF) as (_, address):
             yield f"Apache Kafka {version}", "{}:{}".format(*address)
     elif name in ("kohort", "strict"):
-        own = {"compatibility": "kafka"} if name == "strict" else HOLDS
-        with serving(*(f"{key}={value}" for key, value in {**settings, **own}.items())) as (_, address):
+        with serving(*pairs({**settings, **tables_page.LANES[name].settings})) as (_, address):
             yield f"{TITLES[name]} {kohort.__version__}", "{}:{}".format(*address)
     else:
         title = f"{TITLES[name]} {_peers.versions({name}).get(name, '')}".strip()
