@@ -16,7 +16,7 @@ from shard_world import ShardWorld
 
 from kohort.conformance.play.commands import Name
 from kohort.conformance.play.hints import Hints, epoch_of, label
-from kohort.coordinator.events import Event, Reply
+from kohort.coordinator.events import Event, Reply, RequestId
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.join_group import JoinGroupResponse
@@ -84,17 +84,24 @@ class Guide(ShardWorld):
 
     def _reply(self, reply: Reply) -> None:
         number = int(reply.request_id)
-        self._answered.add(number)
-        who = self.asked[reply.request_id][0]
-        super()._reply(reply)
+        who, api, _ = self.asked[reply.request_id]
         body = reply.body
         error = getattr(body, "error_code", ErrorCode.NONE)
+        if not (error == ErrorCode.REBALANCE_IN_PROGRESS and self._is_replaced(number, who, api)):
+            self._answered.add(number)
+        super()._reply(reply)
         self.must_rejoin, self.last_answer_is_good = error == ErrorCode.REBALANCE_IN_PROGRESS, not error
         if isinstance(body, JoinGroupResponse | ConsumerGroupHeartbeatResponse):
             if body.member_id:
                 label(self.hints.labels, who.name, number, body.member_id)
             if not body.error_code:
                 self.hints.epochs[number] = epoch_of(body)
+
+    def _is_replaced(self, number: int, who: Name, api: str) -> bool:
+        """True if the client has sent the same request again. Kafka never answers the earlier one (parked-replaced), so
+        a run would wait until a session ends."""
+        latest = self.asked.get(RequestId(self.last_request))
+        return number < self.last_request and latest is not None and latest[:2] == (who, api)
 
     def _step(self, event: Event) -> None:
         if type(event).__name__ == "DeadlineReached":

@@ -26,6 +26,11 @@ def no_answer_to_joins(api: int, version: int, answer: bytes) -> bytes | None:
     return None if api == JOIN_GROUP else answer
 
 
+def no_protocol(api: int, version: int, answer: bytes) -> bytes:
+    """Answers to JoinGroup end after the header."""
+    return answer[:5] if api == JOIN_GROUP else answer
+
+
 class LyingFront:
     """A context manager. Its port is known before it starts, for the server's advertised listener."""
 

@@ -114,12 +114,13 @@ def worker(classpath: str, server: KohortServer, folder: Path, **more: str) -> I
         yield Worker(process, port)
 
 
-def configured(worker: Worker, name: str, path: Path, **more: str) -> None:
+def configured(worker: Worker, name: str, path: Path, kind: str = "Source", **more: str) -> None:
+    """A connector that copies between a file and the topic. `more`: further settings, with `_` for `.`."""
     config = {
         **{setting.replace("_", "."): value for setting, value in more.items()},
-        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "connector.class": f"org.apache.kafka.connect.file.FileStream{kind}Connector",
         "file": str(path),
-        "topic": TOPIC,
+        "topic" if kind == "Source" else "topics": TOPIC,
     }
     until(lambda: worker.ask(f"/connectors/{name}/config", config) is not None)
 
@@ -127,7 +128,7 @@ def configured(worker: Worker, name: str, path: Path, **more: str) -> None:
 def running_tasks(worker: Worker) -> dict[str, str]:
     """Which worker runs a connector's task, for those that run."""
     found = {}
-    for name in CONNECTORS:
+    for name in worker.ask("/connectors") or ():
         status = worker.ask(f"/connectors/{name}/status")
         for task in [] if status is None else status["tasks"]:
             if task["state"] == "RUNNING":

@@ -44,12 +44,12 @@ def test_streams_one_instance_killed(classpath: str, tmp_path: Path) -> None:
             return ("StreamsCount", server.bootstrap_servers, str(tmp_path / name), "exactly_once_v2")
 
         with running(classpath, tmp_path / "first.log", *instance("first")) as first:
-            _say(cluster, 0)
+            say(cluster)
             until(lambda: len(committed(cluster, COUNTS)) == 2 * WORDS_A_ROUND)
             with running(classpath, tmp_path / "second.log", *instance("second")):
                 until(lambda: len(cluster.describe_groups(["counting"])["counting"].members) == 2)
                 for number in range(1, ROUNDS):
-                    _say(cluster, number)
+                    say(cluster)
                     if number == ROUNDS // 2:
                         first.kill()
                     time.sleep(0.05)  # a load over some commits
@@ -84,7 +84,7 @@ def test_streams_while_the_server_is_killed(classpath: str, tmp_path: Path) -> N
         ):
             for number in range(ROUNDS):
                 with Cluster(server.address) as cluster:
-                    _say(cluster, number)
+                    say(cluster)
                     if number == 0:
                         until(lambda: len(cluster.describe_groups(["counting"])["counting"].members) == 2)
                         until(lambda: len(committed(cluster, COUNTS)) == 2 * WORDS_A_ROUND)
@@ -104,11 +104,11 @@ def test_streams_while_the_server_is_killed(classpath: str, tmp_path: Path) -> N
         server.stop()
 
 
-def _say(cluster: Cluster, number: int) -> None:
+def say(cluster: Cluster) -> None:
     """Each word once in each partition."""
     line = " ".join(f"w{n}" for n in range(WORDS_A_ROUND)).encode()
     for partition in range(2):
-        cluster.produce(WORDS, partition, [NewRecord(None, line, 1_800_000_000_000 + number)])
+        cluster.produce(WORDS, partition, [NewRecord(None, line, int(time.time() * 1000))])
 
 
 def committed(cluster: Cluster, topic: str) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from kohort.broker.apis import APIS
 from kohort.conformance import files
 from kohort.conformance import rows as rows_of_the_kit
 from kohort.conformance.files import parse, rows_of
+from kohort.conformance.reference import names
 
 TESTS = Path(__file__).parents[1]
 DOCUMENT = TESTS.parent / "docs" / "conformance.md"
@@ -181,6 +182,11 @@ def test_the_package_has_the_rows_of_the_document(request: pytest.FixtureRequest
     else:
         text = rows_of_the_kit.ROWS.read_text(encoding="utf-8")
         assert text == current, "pytest --rewrite tests/structure/test_conformance.py"
+
+
+def test_scenarios_and_sequences_have_different_names() -> None:
+    """A run and its document call both by their name alone."""
+    assert {*names(files.SCENARIOS)} & {*names(files.SEQUENCES)} == set()
 
 
 def test_who_suffers_is_said_of_every_row() -> None:

@@ -10,7 +10,7 @@ reference   what Apache Kafka answered
 run         which files can be played, plays, differences
 rows        the rows, and which clients suffer if one is different
 table       the outcome, row by row, and as a document
-report      the table as text, as a page, and several as one table
+report      the table as text, and as a page
 scenarios/  commands with a course in time, which tests of kohort's coordinator play too
 sequences/  commands without one, with the answers of Apache Kafka and of kohort
 answers/    Apache Kafka's answers to the scenarios, and what a player has to know of their course

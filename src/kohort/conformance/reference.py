@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.3 answered to the files, in answers/: recorded by `make peers-conformance RECORD=yes`.
+"""What Apache Kafka 4.3 answered to the files, in answers/: recorded by `make peers-conformance ANSWERS=all`.
 
 An answer that hashes or the clock decide differs from run to run in Kafka too: of such a command only the errors count,
 and any that Kafka has given will do.

@@ -8,12 +8,6 @@ from html import escape
 from typing import Any
 
 WIDTH = 80
-MATRIX = """# Conformance of brokers
-
-What [`kohort conformance`](conformance-kit.md) found, written by `make peers-conformance`. A cell is the number of rows
-that are kept / different / not shown; [conformance.md](conformance.md) has the rows. The documents have every question
-and answer: {tables}. A broker without a table could not be recorded.
-"""
 LINES = 12
 """Of an answer, in the text."""
 STYLE = """
@@ -148,26 +142,3 @@ def _page_row(row: Mapping[str, Any]) -> str:
         f'<tr id="{row["row"]}"><td>{row["row"]}</td><td>{escape(row["says"])}</td>'
         f'<td class="{state.split()[0]}">{state}</td><td>{"".join(found)}</td></tr>'
     )
-
-
-def matrix(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """A page in Markdown with the tables of several brokers, by the names of their files: counts by letter of rows,
-    then every row that is different somewhere."""
-    titles = [str(table["target"]) for table in tables.values()]
-    head = ["| rows |", *(f" {title} |" for title in titles)]
-    rule = "| --- |" + " --- |" * len(titles)
-    links = [f"[{table['target']}](conformance-tables/{name}.json)" for name, table in tables.items()]
-    lines = [MATRIX.format(tables=", ".join(links)), "".join(head), rule]
-    states = {name: {row["row"]: row for row in table["rows"]} for name, table in tables.items()}
-    names = list(next(iter(states.values()))) if states else []
-    for letters in dict.fromkeys(name.rstrip("0123456789") for name in names):
-        rows = [name for name in names if name.rstrip("0123456789") == letters]
-        counted = [[found[row]["state"] for row in rows] for found in states.values()]
-        cells = [f" {each.count('kept')} / {each.count('different')} / {each.count('not shown')} |" for each in counted]
-        lines.append(f"| {letters} |" + "".join(cells))
-    different = [name for name in names if any(found[name]["state"] == "different" for found in states.values())]
-    lines += ["", "## Different rows", "", "".join(head).replace("rows", "row", 1), rule]
-    marks = {"kept": "kept", "different": "**different**", "not shown": "–"}
-    for name in different:
-        lines.append(f"| {name} |" + "".join(f" {marks[found[name]['state']]} |" for found in states.values()))
-    return "\n".join(lines) + "\n"

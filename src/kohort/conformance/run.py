@@ -21,6 +21,7 @@ from kohort.client.errors import KafkaError
 from kohort.conformance import reference
 from kohort.conformance.files import SCENARIOS, SEQUENCES, headed, rows_of
 from kohort.conformance.play.broker import NotServed
+from kohort.conformance.play.commands import duration
 from kohort.conformance.play.printing import without
 from kohort.conformance.play.profiles import FACTOR, SLOWEST, Profile
 from kohort.conformance.play.pulse import Pulse, pulse_of
@@ -28,17 +29,20 @@ from kohort.conformance.play.stage import Stage
 from kohort.conformance.play.world import Patience, WireWorld
 from kohort.conformance.reference import Expected, Lines
 from kohort.conformance.target import Gone, Target
+from kohort.wire.errors import ProtocolError
 
 KEPT, DIFFERENT, NOT_SHOWN = "kept", "different", "not shown"
 PARALLEL = 12
 AGAIN = (4, 2)
 """How many files whose answers differ are played at a time, in each further round."""
 QUICK_S = 270.0
-"""No file of the quick form begins after this time."""
+"""A file of the quick form begins only if it can end by this time. Half a minute is left for answers that do not come,
+and for the removal of groups and topics."""
 QUICK_LONGEST_S = 60.0
 FULL_LONGEST_S = 900.0
 PATIENCE = Patience(parked=0.15, late=0.3, sweep=2.0)
 CALM = Patience(parked=0.3, late=0.5, sweep=2.0, measured=True)
+SPEEDS = (1, FACTOR, SLOWEST)
 LATE, DRIFT = 0.4, 0.5
 """In seconds of a scenario: by how much one answer may be late, and by how much all answers together."""
 
@@ -51,9 +55,14 @@ UNSET = {
 """Kafka's defaults, for a broker that does not tell a setting, besides those in profiles.py."""
 INTERVAL = "group.consumer.assignment.interval.ms"
 OF_CONSUMERS = "group.consumer."
+SIZES, MEMBERS = ("group.max.size", "group.consumer.max.size"), 10
+"""Limits of groups, and a number of members that no file exceeds."""
+OF_SESSIONS = ("group.min.session.timeout.ms", "group.max.session.timeout.ms")
 LIMITS = ("group.consumer.min.", "group.consumer.max.session", "group.consumer.max.heartbeat")
 
 Say = Callable[[str], None]
+FAILURES = (AssertionError, OSError, KafkaError, ProtocolError, KeyError, ValueError)
+"""No answer, one that cannot be read, or one that a command cannot work with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,9 @@ class Kit:
 
     def _check(self, file: File) -> None:
         if not file.is_scenario:
-            return self._check_settings(reference.needs(file.name))
+            needed = reference.needs(file.name)
+            self._check_sizes(needed)
+            return self._check_settings(needed)
         if not reference.is_recorded(file.name):
             raise NotServed(f"the answers of {reference.NAME} are not recorded")
         scenario = reference.scenario(file.name).scenario
@@ -147,6 +158,7 @@ class Kit:
             raise NotServed("it needs a restart of the broker")
         if scenario.is_alone and not self._target.is_free(""):
             raise NotServed("it creates the group with the empty name, and the broker has that group already")
+        self._check_sizes(scenario.profile.others)
         self._factors[file.name] = factor = self._factor(scenario.profile, scenario.commands)
         limit = QUICK_LONGEST_S if self._quick else FULL_LONGEST_S
         if (takes_s := sum(scenario.hints.elapsed_ms) / 1000 * factor) > limit:
@@ -164,19 +176,43 @@ class Kit:
         return default if default is not None else UNSET.get(name, "")
 
     def _check_settings(self, needed: Mapping[str, str]) -> None:
-        for name, value in needed.items():
-            if (has := self._has(name)) != value:
-                raise NotServed(f"it needs {name}={value}, and the broker has {has or 'none'}")
+        for name in self._lacking(needed):
+            raise NotServed(f"it needs {name}={needed[name]}, and the broker has {self._has(name) or 'none'}")
+
+    def _check_sizes(self, needed: Mapping[str, str]) -> None:
+        for name in SIZES:
+            if name not in needed and int(self._has(name)) < MEMBERS:
+                raise NotServed(f"it needs {name}={MEMBERS} or more, and the broker has {self._has(name)}")
+
+    def _lacking(self, needed: Mapping[str, str], sessions: Sequence[float] = ()) -> list[str]:
+        """The settings that the broker has otherwise. `sessions`: the timeouts in a play, in milliseconds; limits of
+        sessions only matter if they make a difference for one of these."""
+        return [
+            name
+            for name, value in needed.items()
+            if self._has(name) != value and not (name in OF_SESSIONS and self._admits_same(name, value, sessions))
+        ]
+
+    def _admits_same(self, name: str, value: str, sessions: Sequence[float]) -> bool:
+        limits = float(value), float(self._has(name) or "inf")
+        return bool(sessions) and all(
+            len({session < limit if name == OF_SESSIONS[0] else session <= limit for limit in limits}) == 1
+            for session in sessions
+        )
 
     def _factor(self, profile: Profile, commands: Sequence[str]) -> float:
         """How fast time goes in a play, for the broker's settings. Raises NotServed if they are of no speed."""
-        for factor in (1, FACTOR, SLOWEST):
-            found = replace(profile, factor=factor) if profile.times else profile
-            if all(self._has(name) == value for name, value in found.settings.items() if _counts(name, commands)):
-                return found.factor
-        needed = replace(profile, factor=1).settings if profile.times else profile.settings
-        self._check_settings({name: value for name, value in needed.items() if _counts(name, commands)})
-        raise AssertionError(profile)
+        speeds = [replace(profile, factor=factor) for factor in SPEEDS] if profile.times else [profile]
+        sessions = _sessions_ms(commands)
+        lacking, others = {}, {}
+        for speed in speeds:
+            needed = {name: value for name, value in speed.settings.items() if _counts(name, commands)}
+            scaled = [session * speed.factor for session in sessions]
+            lacking[speed.factor] = {name: needed[name] for name in self._lacking(needed, scaled)}
+            others[speed.factor] = len(self._lacking(speed.settings))
+        nearest = min(lacking, key=lambda factor: (len(lacking[factor]), others[factor]))
+        self._check_settings(lacking[nearest])
+        return nearest
 
     # -- playing
 
@@ -214,7 +250,9 @@ class Kit:
             try:
                 return [play for future in together for play in future.result()]
             except Gone as gone:
-                raise Gone(f"{gone}; it went while these were played: {', '.join(sorted(self._lost))}") from None
+                found = Gone(f"{gone}; it went while these were played: {', '.join(sorted(self._lost))}")
+                found.files = frozenset(self._lost)
+                raise found from None
 
     def _length(self, file: File) -> float:
         if not file.is_scenario:
@@ -223,14 +261,14 @@ class Kit:
 
     def _play(self, file: File, patience: Patience) -> Play:
         began = time.monotonic()
-        if self._quick and began - self._began > QUICK_S:
+        if self._quick and began - self._began + self._length(file) > QUICK_S:
             return Play(file.name, file.rows, why="the time of the quick form was over")
         self._target.check()
         try:
             play = self._play_scenario(file, patience) if file.is_scenario else self._play_sequence(file)
         except NotServed as reason:
             return Play(file.name, file.rows, why=str(reason))
-        except (OSError, KafkaError) as error:
+        except (OSError, KafkaError, ProtocolError) as error:
             play = Play(file.name, file.rows, why=_told(error))
         if play.state != KEPT:
             self._look_after(file)
@@ -275,11 +313,11 @@ class Kit:
                 transcript.append(world.step(command))
                 if not _same(expected[len(transcript) - 1], transcript[-1], world.lowered):
                     break  # what follows would be another story
-        except (AssertionError, OSError, KafkaError, KeyError, ValueError) as error:
+        except FAILURES as error:
             failure = (_told(error),)
         finally:
             stack.close()
-            with suppress(AssertionError, OSError, KafkaError):
+            with suppress(*FAILURES):
                 world.forget_settings()
             world.close()
         at = len(transcript) if failure else len(transcript) - 1
@@ -312,7 +350,7 @@ class Kit:
                 came: Lines = ()
                 try:
                     came = tuple(line.replace(name, file.name) for line in stage.run(step.text))
-                except (AssertionError, OSError, KafkaError, KeyError, ValueError) as error:
+                except FAILURES as error:
                     failure = (_told(error),)
                 if failure or not _same(step.expected, came, stage.lowered):
                     concerned = rows or file.rows
@@ -324,7 +362,7 @@ class Kit:
                     break  # its connection is closed, or a wait was in vain
         finally:
             if stage is not None:
-                with suppress(AssertionError, OSError, KafkaError):
+                with suppress(*FAILURES):
                     stage.forget()
                 stage.close()
         differences = tuple(dict.fromkeys(wrong.values()))
@@ -355,7 +393,7 @@ def _sorted(lines: Iterable[str]) -> list[str]:
 
 def _told(error: BaseException) -> str:
     text = str(error.__cause__ or error) or repr(error)
-    return f"no answer: {' '.join(text.split())[:200]}"
+    return f"no good answer: {' '.join(text.split())[:200]}"
 
 
 def _counts(name: str, commands: Sequence[str]) -> bool:
@@ -364,6 +402,12 @@ def _counts(name: str, commands: Sequence[str]) -> bool:
         return True
     verbs = {command.split()[0] for command in commands}
     return "group-config" in verbs or ("beat" in verbs and not name.startswith(LIMITS))
+
+
+def _sessions_ms(commands: Sequence[str]) -> list[int]:
+    """The session timeouts of classic members; 10 s where a command names none."""
+    words = (word for command in commands for word in command.split() if word.startswith("session="))
+    return [10_000, *(duration(word.removeprefix("session=")) for word in words)]
 
 
 FAMILIES = {

@@ -23,13 +23,14 @@ from kohort.client.errors import ConnectionFailed, KafkaError, ServerError, Time
 from kohort.client.security.security import Security
 from kohort.conformance.play.broker import Broker, Ended, NotServed, response_of
 from kohort.conformance.play.consumer_client import Topic
-from kohort.conformance.play.requests import Refused, create_topics, request, request_class, wait_until_known
+from kohort.conformance.play.requests import Refused, create_topics, request, request_class, wait_for, wait_until_known
 from kohort.wire.errors import ErrorCode
 
 PREFIX = "kohort-conformance-"
 SHARED = dict.fromkeys(("t", "u", "v", "other"), 10)
 """Topics of all scenarios that create none, and their partitions."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
+BOOTSTRAP_TIMEOUT_MS = 3_000
 READY_S = 30.0
 LOOK_S, GONE_S = 0.2, 10.0
 """A broker that takes no connection for this long is gone."""
@@ -46,7 +47,9 @@ WAITING = (
 
 
 class Gone(Ended):
-    """The broker has answered, and does not any more."""
+    """The broker has answered, and does not any more. `files` are those that were played meanwhile."""
+
+    files: frozenset[str] = frozenset()
 
 
 class Target:
@@ -56,7 +59,13 @@ class Target:
         self.run = f"{PREFIX}{secrets.token_hex(3)}."
         self.bootstrap_servers = bootstrap_servers
         self._security = security
-        self._cluster = Cluster(bootstrap_servers, client_id="kohort-conformance", security=security)
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id="kohort-conformance",
+            bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+            connect_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+            security=security,
+        )
         self._stopped = stopped
         self._gone = ""
         """Why the broker is gone; empty while it answers."""
@@ -122,13 +131,34 @@ class Target:
 
     def _prepare(self) -> None:
         self._wait_for_coordinators()
-        ids = create_topics(self._call, {self.run + name: count for name, count in SHARED.items()}, self.broker.node_id)
+        try:
+            ids = create_topics(
+                self._call, {self.run + name: count for name, count in SHARED.items()}, self.broker.node_id
+            )
+        except NotServed:
+            self.shared = self._created_by_asking()
+            return
         self.shared = {
             name.removeprefix(self.run): Topic(topic_id, name, SHARED[name.removeprefix(self.run)])
             for name, topic_id in ids.items()
         }
         wanted = {(topic.topic_id, index) for topic in self.shared.values() for index in range(topic.partitions)}
         wait_until_known(self._call, f"{self.run}probe.", tuple(ids), wanted, self.broker.named)
+
+    def _created_by_asking(self) -> dict[str, Topic]:
+        """The topics that scenarios share, at a broker without CreateTopics: it may create those that are asked for."""
+        names = [{"name": self.run + name} for name in SHARED]
+        found: dict[str, Topic] = {}
+
+        def are_there() -> bool:
+            for row in self._call(request("Metadata", topics=names), 7).topics:
+                if not row.error_code and row.partitions:
+                    name = row.name.removeprefix(self.run)
+                    found[name] = Topic(row.topic_id, name, len(row.partitions))
+            return found.keys() == SHARED.keys()
+
+        wait_for(are_there, "the broker does not serve CreateTopics, and creates no topics by itself")
+        return found
 
     def is_free(self, group: str) -> bool:
         """True if the group does not exist and this broker coordinates it."""

@@ -156,9 +156,9 @@ def _check_phase(running: Running, group: Group) -> None:
         case Phase.PREPARING:
             waits_for_one = bool(group.pending) and not running.deviations.pending_alone
             assert group.initial or group.members or waits_for_one, f"{name}: rebalances without members"
-            waits = (
-                group.initial or group.settling or group.pending or any(m.join is None for m in group.members.values())
-            )
+            late = any(member.join is None for member in group.members.values())
+            may_be_full = not running.deviations.full_group
+            waits = group.initial or group.settling or group.pending or late or may_be_full
             assert waits, f"{name}: all have joined, but it waits"
         case Phase.COMPLETING:
             assert group.leader in group.awaiting_sync, f"{name}: the leader has synced, but it waits"

@@ -62,6 +62,7 @@ class WireCommands:
             return [_frame_of(received) for _ in range(answers)]
 
     def do_versions(self, words: list[str], options: Options) -> list[str]:
+        """`versions 3 [name= version= first=Produce]`: ApiVersions; `first` shows the first version of an API."""
         version = int(words[0])
         question = ApiVersionsRequest(
             client_software_name=options.get("name", "raw"), client_software_version=options.get("version", "1")
@@ -77,7 +78,8 @@ class WireCommands:
         first = {row.api_key: row.min_version for row in found.api_keys}
         head = f"correlation={int.from_bytes(answer[:4], 'big')} error={error}"
         names = (("Produce", PRODUCE), ("ApiVersions", API_VERSIONS))
-        served = [f"{name} from {first[key]}" for name, key in names if key in first]
+        shown = ("ApiVersions", options.get("first"))
+        served = [f"{name} from {first[key]}" if name in shown else name for name, key in names if key in first]
         return [" ".join([head, *served, f"throttled={found.throttle_time_ms}"])]
 
     def do_unserved(self, words: list[str], options: Options) -> list[str]:

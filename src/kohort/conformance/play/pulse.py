@@ -16,6 +16,7 @@ from threading import Event, Thread
 from kohort.client.errors import KafkaError
 from kohort.conformance.play.broker import Address, NotServed, broker_of
 from kohort.conformance.play.raw_socket import Wire
+from kohort.wire.errors import ProtocolError
 from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 
 EVERY_S = 0.02
@@ -42,7 +43,7 @@ class Pulse:
                 self.late_s = math.inf
             except NotServed:
                 return
-            except (KafkaError, OSError):
+            except (KafkaError, OSError, ProtocolError):
                 pass  # the run has stopped the server, and starts it again
 
     def _beat(self, wire: Wire) -> None:

@@ -130,6 +130,8 @@ class WireWorld(Commands):
         for name, spec in (shared or {}).items():
             self._topic_ids[name] = spec.topic_id
             self._names[spec.topic_id] = name
+        self._parked_s = 0.0
+        """How long the last request was waited for and then counted as parked: the next wait is shorter by it."""
         self.late_s = 0.0
         """All delays so far, of answers that were due at once and of waits that took too long. Each one brings the end
         of a session nearer to the next command."""
@@ -195,8 +197,10 @@ class WireWorld(Commands):
         self._pump_until(
             lambda: number not in self._open, self._patience.answer if is_at_once else self._patience.parked
         )
-        if is_at_once and (took := time.monotonic() - began) < PARKED_S * self._factor:
+        took = time.monotonic() - began
+        if is_at_once and took < PARKED_S * self._factor:
             self.late_s += took
+        self._parked_s = 0.0 if is_at_once else took
 
     def _query(self, request: Any, version: int) -> Any:
         """A request that is always answered at once, and that no member sends."""
@@ -357,7 +361,8 @@ class WireWorld(Commands):
         """Nothing to do: the servers were started with these settings."""
 
     def do_advance(self, by: str) -> None:
-        self._pump(duration(by) * self._factor / 1000)
+        self._pump(max(0.0, duration(by) * self._factor / 1000 - self._parked_s))
+        self._parked_s = 0.0
         expected = self._hints.answered[self._command]
         if self._command in self._hints.fires_late and not expected & self._open.keys():
             self._pump(self._patience.late)
