@@ -13,6 +13,7 @@ from itertools import cycle, repeat
 
 from hostile_client import Client, End
 from hostile_preparation import (
+    CROWD,
     FULL,
     FULL_PARTITIONS,
     GROUPS,
@@ -53,6 +54,7 @@ from hostile_requests import (
 
 from kohort.wire.batches import NewRecord, encode_batch
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.delete_topics import DeleteTopicsRequest
 from kohort.wire.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -122,6 +124,10 @@ def metadata_flood(n: int) -> Iterator[bytes]:
     return repeat(metadata() * 50)
 
 
+def wide_metadata(n: int) -> Iterator[bytes]:
+    return repeat(metadata(WIDE))
+
+
 def api_versions_flood(n: int) -> Iterator[bytes]:
     return repeat(api_versions() * 500)
 
@@ -129,6 +135,10 @@ def api_versions_flood(n: int) -> Iterator[bytes]:
 def describe_groups(n: int) -> Iterator[bytes]:
     names = tuple(group(number) for number in range(GROUPS))
     return repeat(frame(DescribeGroupsRequest(groups=names, include_authorized_operations=True), 5))
+
+
+def describe_members(n: int) -> Iterator[bytes]:
+    return repeat(frame(ConsumerGroupDescribeRequest(group_ids=(CROWD,)), 1))
 
 
 def explain_groups(n: int) -> Iterator[bytes]:
@@ -586,6 +596,13 @@ CATALOGUE: tuple[Client, ...] = (
         "describe-groups", "DescribeGroups of 5,000 groups", describe_groups, prepare=Preparation.groups, short=True
     ),
     Client(
+        "describe-members",
+        "ConsumerGroupDescribe of a group with 3,000 members",
+        describe_members,
+        prepare=Preparation.crowd,
+        connections=2,
+    ),
+    Client(
         "explain-groups",
         "DescribeGroups of 5,000 groups with 50 stories each",
         explain_groups,
@@ -612,6 +629,13 @@ CATALOGUE: tuple[Client, ...] = (
         "ListOffsets that names one partition 20,000 times",
         list_offsets_repeated,
         prepare=Preparation.full,
+    ),
+    Client(
+        "wide-metadata",
+        "200 connections that ask for a topic of 8,000 partitions",
+        wide_metadata,
+        prepare=Preparation.wide,
+        connections=200,
     ),
     Client(
         "leader-epochs",

@@ -9,6 +9,7 @@ from typing import IO
 
 from hostile_requests import (
     commit,
+    consumer_join,
     create_topics,
     fetch_offsets,
     find_transactions,
@@ -28,6 +29,9 @@ METADATA = 2_500
 HEAVY = "heavy"
 """A group with 2.5 kB of metadata in each of its 8,000 offsets: an OffsetFetch answers 20 MB."""
 GROUPS = 5_000
+CROWD = "crowd"
+"""A consumer group with 3,000 members."""
+CROWD_MEMBERS = 3_000
 FULL = "full"
 """A topic with 16 partitions and some megabytes in each."""
 FULL_PARTITIONS = 16
@@ -89,6 +93,11 @@ class Preparation:
             self._ask([create_topics({"small": 1})])
             one = (OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
             self._ask(commit(group(number), "small", one) for number in range(GROUPS))
+
+    def crowd(self) -> None:
+        if self._first("crowd"):
+            self.small()
+            self._ask(consumer_join(CROWD, f"m-{number}", topics=("small",)) for number in range(CROWD_MEMBERS))
 
     def topics(self) -> None:
         """Two thousand topics."""
