@@ -244,13 +244,20 @@ class ShareChecks:
 
     # -- the end
 
-    def undrained(self, broker: Broker) -> str:
-        """Why members have not read everything; "" if they have."""
+    def open_records(self, broker: Broker) -> dict[ShareKey, int]:
+        """What members have not finished, of partitions with such records."""
+        found = {}
         for key, fold in sorted(self._folds.items()):
             topic = broker.state.catalog.by_id.get(key.topic_id)
             partition = broker.state.partition(topic, key.partition) if topic is not None else None
             if partition is not None and fold.start < partition.end_offset:
-                return f"{key.group}: {partition.end_offset - fold.start} records of {key.partition} are open"
+                found[key] = partition.end_offset - fold.start
+        return found
+
+    def undrained(self, broker: Broker) -> str:
+        """Why members have not read everything; "" if they have."""
+        for key, count in self.open_records(broker).items():
+            return f"{key.group}: {count} records of {key.partition} are open"
         return ""
 
 
