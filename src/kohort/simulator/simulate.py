@@ -50,6 +50,8 @@ from kohort.simulator.world.world import Millis, Violation, World
 
 STABLE_WITHIN_MS = 90_000
 """Time limit after the healing: sessions, two rebalance timeouts and the join timeout of new members, with a margin."""
+GOES_ON_WITHIN_MS = 15_000
+"""After this time limit, members of share groups finish another record each so many milliseconds."""
 READ_WITHIN_MS = 90_000
 """Time limit for a reader of all that transactions have written."""
 LOOK_EVERY_MS = 1_000
@@ -302,7 +304,7 @@ class Simulation:
             if self.process.broker is not None:
                 left = sum(self.checkers.shares.open_records(self.process.broker).values())
                 if 0 < left < least:  # a slow member has time, as long as it goes on
-                    least, end = left, world.now + STABLE_WITHIN_MS
+                    least, end = left, max(end, world.now + GOES_ON_WITHIN_MS)
             good = good + 1 if not why else 0
             if good == 2:
                 return
