@@ -14,7 +14,7 @@ from wire_driver import BROKER, DELETE, GROUP, SET, TOPIC, Connection, Wire, del
 
 from kohort.broker.authorization import Operation, Principal, Resource
 from kohort.broker.change_log import difference
-from kohort.broker.security.audit import MOST_PLACES, listed
+from kohort.broker.security.audit import MOST_PLACES, listed, printable
 from kohort.wire.schemas.alter_client_quotas import AlterClientQuotasRequest
 from kohort.wire.schemas.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kohort.wire.schemas.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -217,8 +217,10 @@ def test_transactions_that_an_operator_ends(alice: Connection) -> None:
 
 
 def test_a_line_has_bounded_values() -> None:
-    assert listed(map(str, range(MOST_PLACES + 3))).endswith(f"{MOST_PLACES - 1} and 3 more")
-    assert listed(["a"]) == "a"
+    assert listed(range(MOST_PLACES + 3), str).endswith(f"{MOST_PLACES - 1} and 3 more")
+    assert listed(["a"], str) == "a"
+    long = listed(range(10_000), lambda index: f"{'t' * 249}-{index}: 1 -> 2")
+    assert printable(long) == f"{'t' * 249}-0: 1 -> 2 and 9999 more"
     assert difference({"a": 1, "b": 2}, {"b": 2}) == "a: 1 -> none"
     client = Wire().connect(client_id="x\n" * 5_000)
     client.create_topic("t")

@@ -259,6 +259,7 @@ def test_nobody_waits_for_the_answer_of_a_client_that_does_not_read() -> None:
     while works.size <= works.limit // 2:
         few = iter((False, False))
         wire.end(wire.broker.step([], wire.now, lambda few=few: next(few, True)))  # type: ignore[misc]
+    works.share(lambda size, largest: size + 100_000)
     arrived = [one.frame(*ask) for one in others]
     wire.step(*(Unread(one.id, unread=True) for one in deaf), *arrived)
     assert {len(one.take().topics[0].partitions) for one in others} == {5_000}

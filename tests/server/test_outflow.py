@@ -8,7 +8,7 @@ import pytest
 
 from kohort.broker.connection import Connection
 from kohort.broker.request import InSteps
-from kohort.broker.works import Works
+from kohort.broker.works import UNFINISHED, Works
 from kohort.server.outflow import Outflow
 
 
@@ -46,12 +46,7 @@ def test_who_holds_the_most_pays(
 
 def test_answers_that_are_made_keep_below_what_unread_ones_leave() -> None:
     works = Works(100, lambda connection: None)
-    connections = []
-    for size in (50, 30):
-        connection = Connection.__new__(Connection)
-        connection.work, connection.is_unread = None, False
-        works.begin(connection, SimpleNamespace(request_id=size), InSteps(iter(())), size)  # type: ignore[arg-type]
-        connections.append(connection)
+    connections = [begun(works, size, 1) for size in (50, 30)]
     told = []
 
     def room(unfinished: int, largest: int) -> int:
@@ -64,3 +59,33 @@ def test_answers_that_are_made_keep_below_what_unread_ones_leave() -> None:
     assert works.largest() is connections[0]
     works.drop(connections[0])
     assert works.largest() is None
+
+
+def test_an_answer_that_waits_is_made_although_others_begin_all_the_time() -> None:
+    resumed: list[Connection] = []
+    works = Works(100, resumed.append)
+    large = [begun(works, 30, 3), begun(works, 30, 3)]
+    for connection in large:
+        works.go_on(connection, 1, lambda: False)
+    small = begun(works, 1, 1)
+    done = 0
+    while large:
+        assert (done := done + 1) < 50
+        for connection in list(large):
+            if not connection.work.waits and works.go_on(connection, 1, lambda: False) is not UNFINISHED:  # type: ignore[union-attr]
+                works.drop(connection)
+                large.remove(connection)
+                works.admit()
+        behind = begun(works, 1, 1)
+        assert works.go_on(small, 2, lambda: False) is not UNFINISHED, "small answers go on as well"
+        works.drop(small)
+        small = behind
+    assert len(resumed) == 1
+
+
+def begun(works: Works, size: int, steps: int) -> Connection:
+    """A connection with an answer of this size that is made in steps."""
+    connection = Connection.__new__(Connection)
+    connection.work, connection.is_unread = None, False
+    works.begin(connection, SimpleNamespace(request_id=size), InSteps(iter([0] * steps)), size)  # type: ignore[arg-type]
+    return connection

@@ -385,6 +385,7 @@ class Broker:
         while (largest := self.works.largest()) is not None:
             self.works.drop(largest)
             self._disconnect(largest, "its answer is large, and memory is short; see queued.max.response.bytes")
+        self.works.admit()
 
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id

@@ -207,12 +207,16 @@ class GroupShards:
 
     def _log_offsets(self, group: str, entry: JournalEntry) -> None:
         """A line of the audit, as those of `change_log`: a reset is a commit from outside of a live group."""
-        places = [f"{topic}-{index}: {'none' if old < 0 else old} -> {new}" for topic, index, old, new in entry.changes]
+
+        def told(change: tuple[str, int, int, int]) -> str:
+            topic, index, before, after = change
+            return f"{topic}-{index}: {'none' if before < 0 else before} -> {after}"
+
         self._turn.tell(
             "offsets set",
             group=printable(group),
-            partitions=len(places),
-            offsets=printable(listed(places)),
+            partitions=len(entry.changes),
+            offsets=printable(listed(entry.changes, told)),
             by_principal=printable(entry.principal or str(ANONYMOUS)),
             by_client_id=printable(entry.client_id),
             by_host=entry.host,

@@ -2,9 +2,10 @@
 
 Each step says by how many bytes it has made its answer larger. Above half of the limit, one answer goes on, and the
 others wait until it is done: two hundred clients that ask for a large topic at once get their answers one after the
-other. Answers that have not begun, of which most are small, wait above three quarters of the limit. Above the limit,
-the connection with the largest answer is closed, as the largest of unread answers are; first one whose client does not
-read. Both share queued.max.response.bytes (server/outflow.py).
+other. Answers that have not begun, of which most are small, wait above three quarters of the limit. The answer that
+goes on waits for none of them, and the one that has waited longest is the next. Above the limit, the connection with
+the largest answer is closed, as the largest of unread answers are; first one whose client does not read. Both share
+queued.max.response.bytes (server/outflow.py).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Works:
         self._resume = resume
         self._connections: dict[Connection, None] = {}
         self._held: dict[Connection, None] = {}
-        """Those that wait until others are done."""
+        """Those that wait until others are done, the longest first."""
+        self._first: Connection | None = None
+        """The one whose answer goes on while there is little room: it is made, and then encoded."""
         self._waiting: dict[RequestId, Connection] = {}
         """Those that wait for a read."""
         self.size = 0
@@ -49,7 +52,8 @@ class Works:
         self.size += size
 
     def drop(self, connection: Connection) -> int:
-        """Returns the bytes that the answer had so far."""
+        """Returns the bytes that the answer had so far. Call `admit` afterwards: if the answer is now encoded in steps,
+        once that has begun."""
         work = connection.work
         if work is None:
             return 0
@@ -58,36 +62,38 @@ class Works:
         connection.work = None
         del self._connections[connection]
         self._held.pop(connection, None)
-        self.admit()
         return work.size
 
     def admit(self) -> None:
         """Let answers go on that no longer wait for others: one has been done, or its client does not read."""
-        for held in list(self._held):
+        while self._held:
+            held = next(iter(self._held))
             assert held.work is not None
-            if self._others_first(held, held.work):
+            if self._must_wait(held, held.work):
                 break
             del self._held[held]
             held.work.waits = False
             self._resume(held)
 
-    def _others_first(self, connection: Connection, work: Work) -> bool:
-        """True if this answer waits for another one that goes on."""
+    def _must_wait(self, connection: Connection, work: Work) -> bool:
+        """True if another answer goes on first. If there is little room and none does, this one is now the first."""
         if self.size <= (self.limit // 2 if work.has_begun else 3 * self.limit // 4):
             return False
-        others = (other for other in self._connections if other is not connection and other not in self._held)
-        return any(not other.is_unread for other in others)
+        if self._first is None or self._first.work is None or self._first.is_unread:
+            self._first = connection
+        return self._first is not connection
 
     def close(self, connection: Connection) -> None:
         """The client has gone: nobody reads the answer."""
         if connection.work is not None and connection.work.context.api_key not in CHANGES:
             self.drop(connection)
+            self.admit()
 
     def go_on(self, connection: Connection, most: int, is_over: Callable[[], bool]) -> Any:
         """One step, and up to `most` within the turn's budget. Returns the last step's result, or UNFINISHED."""
         work = connection.work
         assert work is not None
-        if self._others_first(connection, work):
+        if self._must_wait(connection, work):
             work.waits = True
             self._held[connection] = None
             return UNFINISHED

@@ -6,12 +6,13 @@ Only the cluster can say whether a token is genuine. Until it has, the claims ar
 from __future__ import annotations
 
 import json
-import math
 from base64 import urlsafe_b64decode
 from typing import NamedTuple
 
 LONGEST = 16_384
 """Characters."""
+LATEST_S = 1e12
+"""A later time is none. A JSON number may be larger than any float."""
 NO_TOKEN = "This is no bearer token: a JSON web token has three parts with dots between them."
 
 
@@ -37,6 +38,6 @@ def claims_of(token: str, user_claim: str) -> Claims:
     user, expires_s = claims.get(user_claim), claims.get("exp")
     if not isinstance(user, str) or not user or not user.isprintable():
         raise ValueError(f"The token names no user: it has no claim {user_claim}.")
-    if isinstance(expires_s, bool) or not isinstance(expires_s, int | float) or not math.isfinite(expires_s):
+    if isinstance(expires_s, bool) or not isinstance(expires_s, int | float) or not abs(expires_s) < LATEST_S:
         raise ValueError("The token does not say when it expires: it has no claim exp.")
     return Claims(user, float(expires_s))

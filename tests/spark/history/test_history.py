@@ -22,6 +22,7 @@ from kohort.coordinator.events import Record
 from kohort.spark.history.analysis import TABLES
 from kohort.spark.history.cluster import ends_over_time
 from kohort.spark.history.ends import Ends, read_ends
+from kohort.spark.history.extent import interval_edges
 from kohort.spark.history.limits import DAY
 from kohort.spark.history.report.findings import count, duration, findings_table
 from kohort.spark.history.store import HistoryFailed
@@ -438,6 +439,11 @@ def test_an_empty_log_has_empty_tables() -> None:
     assert findings == []
     assert {table.num_rows for table in tables.values()} == {0}
     assert findings_table([]).num_rows == 0
+
+
+def test_a_log_of_one_instant_has_an_interval() -> None:
+    assert interval_edges(59_999, 59_999, 60).tolist() == [0, 59_999]
+    assert interval_edges(60_000, 60_000, 60).tolist() == [60_000, 60_001]
 
 
 def test_durations_and_counts_in_words() -> None:

@@ -426,5 +426,5 @@ def _tell_deleted(
     left = state.shards[state.shard_of(group_id)].hard.offsets.get(group_id, {})
     gone = {place: offset for place, offset in before.items() if place not in left}
     if gone:
-        offsets = listed(f"{topic}-{index}: {offset}" for (topic, index), offset in gone.items())
+        offsets = listed(gone.items(), lambda one: f"{one[0][0]}-{one[0][1]}: {one[1]}")
         tell_change(state, context, "offsets deleted", group=group_id, partitions=len(gone), offsets=offsets)

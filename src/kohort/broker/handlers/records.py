@@ -227,7 +227,7 @@ def delete_records(
         delete = partial(_delete_up_to, state, topic.name, context, starts)
         partitions = yield from rows(topic.partitions, delete)
         if starts:
-            deleted = listed(f"{index}: {before} -> {after}" for index, (before, after) in sorted(starts.items()))
+            deleted = listed(sorted(starts.items()), lambda one: f"{one[0]}: {one[1][0]} -> {one[1][1]}")
             tell_change(state, context, "records deleted", topic=topic.name, starts=deleted)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
     return DeleteRecordsResponse(topics=tuple(topics))

@@ -6,8 +6,9 @@ once in REPEAT_MS, with the number of times since the last one; and all lines of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Literal, TypeVar
 
 from kohort.broker.authorization import Operation, Principal, Resource
 
@@ -16,7 +17,9 @@ MOST_LINES = 100
 """Different lines of a decision in REPEAT_MS; more are counted alone."""
 LONGEST = 249
 MOST_PLACES = 20
-"""Partitions that one line names."""
+"""Partitions that one line names, or fewer if their names are long."""
+
+_T = TypeVar("_T")
 
 Decision = Literal["denied", "allowed"]
 DENIED: Decision = "denied"
@@ -31,11 +34,17 @@ def printable(text: str) -> str:
     return text[: 2 * LONGEST].encode("unicode_escape").decode("ascii")
 
 
-def listed(places: Iterable[str]) -> str:
-    """The first places, and how many more there are."""
-    found = list(places)
-    more = len(found) - MOST_PLACES
-    return ", ".join(found[:MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
+def listed(places: Collection[_T], told: Callable[[_T], str]) -> str:
+    """The first places, and how many more there are. `printable` cuts none of it: half of a number is a wrong one."""
+    found: list[str] = []
+    room = 2 * LONGEST - len(", and 1000000 more")
+    for text in map(told, islice(places, MOST_PLACES)):
+        room -= len(text) + len(", ")
+        if room < 0:
+            break
+        found.append(text)
+    more = len(places) - len(found)
+    return ", ".join(found) + (f" and {more} more" if more else "")
 
 
 class _Lines:

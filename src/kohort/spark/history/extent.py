@@ -67,5 +67,5 @@ def interval_edges(first: int, last: int, interval_s: int | None) -> Numbers:
     span = max(last - first, 1)
     fitting = (width for width in INTERVALS_S if span / (width * 1000) <= MOST_INTERVALS)
     width = (interval_s or next(fitting, INTERVALS_S[-1])) * 1000
-    edges = np.arange(first // width * width, last, width, dtype=np.int64)
+    edges = np.arange(first // width * width, max(last, first + 1), width, dtype=np.int64)
     return np.append(edges, max(last, edges[-1] + 1))
