@@ -84,12 +84,12 @@ class Joins:
     def _refuse_full(self, group: Group, event: GroupRequested, now: Millis) -> None:
         member_id = event.body.member_id
         # In Kafka, the others wait for it until the end of the rebalance (full-group).
-        ends_at_once = self._deviations.full_group or group.phase is not Phase.PREPARING
+        others_wait = not self._deviations.full_group and group.phase is Phase.PREPARING
         if member_id in group.members:
             member = self._rebalances.remove(group, member_id, now, "the group is full")
-            if ends_at_once:
+            if not (others_wait and group.members):
                 self._rebalances.start(group, now, "a member was removed: the group is full", member)
-        elif self._running.forget_pending(group, member_id) and ends_at_once:
+        elif self._running.forget_pending(group, member_id) and not (others_wait and group.members):
             self._rebalances.complete_if_all_joined(group, now)
         return self._refuse_join(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
 
