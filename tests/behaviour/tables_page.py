@@ -44,7 +44,7 @@ Every row that at least one of these servers shows; a dash is a row that a serve
 
 """
 NOWHERE = """
-No one of them shows these rows ([those that no client can show](../src/kohort/conformance/rows_not_shown.txt)):
+None of them shows these rows ([those that no client can show](../src/kohort/conformance/rows_not_shown.txt)):
 {names}.
 """
 WHY = """

@@ -85,8 +85,6 @@ def run(options: dict[str, Any]) -> None:
                     take(member, before + 0.9 * options["lock_s"])
             except KafkaException as error:  # the outcome of the acknowledgements is not known
                 say("failed", error.args[0].name())
-                if error.args[0].fatal():
-                    continue
 
 
 def guarded(options: dict[str, Any]) -> None:
