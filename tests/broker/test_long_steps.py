@@ -22,6 +22,7 @@ from kohort.broker.apis import APIS, CHANGES, Api
 from kohort.broker.request import ROW_BYTES, STEP_BYTES, InSteps, RequestContext, rows
 from kohort.broker.turn import Arrived, Closed, ConnectionId
 from kohort.broker.waits.reads import Read
+from kohort.coordinator.described import PARTITION_BYTES
 from kohort.coordinator.events import Client, RequestId
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.add_partitions_to_txn import (
@@ -627,6 +628,20 @@ def test_no_step_of_the_description_of_a_large_group_is_long() -> None:
         assert longest_step(client.wire, name, request) < OPERATIONS
         told, taken = memory_of_answer(client.wire, name, request)
         assert taken < told + 50_000, (name, told, taken)
+
+
+def test_no_step_of_the_description_of_members_with_many_topics_is_long() -> None:
+    client = with_topic(1, group_consumer_assignment_interval_ms=0)
+    for index in range(5):
+        names = [f"t-{index}-{number}" for number in range(250)]
+        for name in names:
+            client.create_topic(name)
+        assert client.ask(consumer_join(f"m-{index}", *names), 1).error_code == ErrorCode.NONE
+    request = ConsumerGroupDescribeRequest(group_ids=("g",))
+    assert longest_step(client.wire, "ConsumerGroupDescribe", request) < OPERATIONS
+    told, taken = memory_of_answer(client.wire, "ConsumerGroupDescribe", request)
+    assert told > 2 * 5 * 250 * PARTITION_BYTES
+    assert taken < told + 50_000
 
 
 # -- changes in steps

@@ -9,8 +9,10 @@ _T = TypeVar("_T")
 
 MEMBERS = 200
 """Members of a part: about a millisecond."""
-MEMBER_BYTES, PARTITION_BYTES = 200, 40
-"""The memory of a described member, and of a partition of its assignment, about."""
+MEMBER_BYTES, PARTITION_BYTES = 200, 64
+"""The memory of a described member, and at most of a partition of its assignment, about."""
+PART_BYTES = 30_000
+"""Of a part, where members have many partitions."""
 
 
 def in_parts(members: list[_T]) -> Iterator[list[_T]]:

@@ -8,7 +8,7 @@ from kohort.coordinator.consumer.assignment_records import by_topic
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconciliation import TopicPartition
-from kohort.coordinator.described import MEMBER_BYTES, PARTITION_BYTES, in_parts
+from kohort.coordinator.described import MEMBER_BYTES, PART_BYTES, PARTITION_BYTES
 from kohort.coordinator.events import MemberStory
 from kohort.coordinator.topics import Topics
 from kohort.wire.codec import encode
@@ -84,27 +84,29 @@ def described(group: ConsumerGroup, topics: Topics, assignor: str) -> Generator[
         for member_id, member in sorted(group.members.items())
     ]
     members: list[DescribedConsumerGroupMember] = []
-    for some in in_parts(seen):
-        partitions = 0
-        for member_id, member, state, target in some:
-            owned = {**state.assigned, **state.revoking}  # it still owns the partitions that it has to give up
-            partitions += len(owned) + len(target)
-            members.append(
-                DescribedConsumerGroupMember(
-                    member_id=member_id,
-                    instance_id=member.instance_id,
-                    rack_id=member.rack_id,
-                    member_epoch=state.member_epoch,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    subscribed_topic_names=member.subscribed_topic_names,
-                    subscribed_topic_regex=member.subscribed_topic_regex or "",
-                    assignment=_described_assignment(owned, topics),
-                    target_assignment=_described_assignment(target, topics),
-                    member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
-                )
+    size = 0
+    for member_id, member, state, target in seen:
+        owned = {**state.assigned, **state.revoking}  # it still owns the partitions that it has to give up
+        members.append(
+            DescribedConsumerGroupMember(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=state.member_epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=member.subscribed_topic_names,
+                subscribed_topic_regex=member.subscribed_topic_regex or "",
+                assignment=_described_assignment(owned, topics),
+                target_assignment=_described_assignment(target, topics),
+                member_type=CLASSIC_MEMBER if is_classic(member) else CONSUMER_MEMBER,
             )
-        yield MEMBER_BYTES * len(some) + PARTITION_BYTES * partitions
+        )
+        size += MEMBER_BYTES + PARTITION_BYTES * (len(owned) + len(target))
+        if size >= PART_BYTES:
+            yield size
+            size = 0
+    yield size
     return DescribedConsumerGroup(
         error_code=0,
         group_id=group.group_id,
