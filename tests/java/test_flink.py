@@ -70,7 +70,7 @@ def test_flink_killed(flink_classpath: str, tmp_path: Path) -> None:
         with running(*job("second.log", path_of(checkpoints, newest(checkpoints)))):
             until(lambda: len(copies()) >= len(written), "all lines are copied", 240)
             assert sorted(copies()) == sorted(written)
-            until(lambda: server.lag(GROUP) == 0, "Flink commits the offsets with each checkpoint", 60)
+            until(lambda: server.lag(GROUP, LINES) == 0, "Flink commits the offsets with each checkpoint", 60)
 
 
 def newest(folder: Path) -> int:

@@ -231,8 +231,8 @@ class Broker:
             case Unread():
                 if (connection := self._connections.get(event.connection)) is not None:
                     connection.is_unread = event.unread
-                    self.works.admit()  # others need not wait for its answer
                     connection.wait_from(self._state.now)
+                    self.works.admit()  # others need not wait for its answer
                     self._ready.put(connection)
             case Passed():
                 if (connection := self._connections.get(event.connection)) is not None:
@@ -380,8 +380,7 @@ class Broker:
             error.add_note(f"while answering {APIS[context.api_key].name} of client {context.client.client_id!r}")
             raise
         if result is not UNFINISHED:
-            size = self.works.drop(connection)
-            self._finish(connection, context, result, size)
+            self._finish(connection, context, result, self.works.drop(connection))
         while (largest := self.works.largest()) is not None:
             self.works.drop(largest)
             self._disconnect(largest, "its answer is large, and memory is short; see queued.max.response.bytes")

@@ -103,8 +103,6 @@ def rows(asked: Iterable[_T], row: Callable[[_T], _R]) -> Generator[int, None, t
         made.append(row(one))
         if at % ROWS == 0:
             yield ROWS * ROW_BYTES
-    if rest := len(made) % ROWS:
-        yield rest * ROW_BYTES
     return tuple(made)
 
 

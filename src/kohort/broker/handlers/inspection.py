@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from kohort.broker.handlers.config_resources import BROKER, GROUP, TOPIC
-from kohort.broker.request import STEP_BYTES, RequestContext, in_steps, rows
+from kohort.broker.request import ROW_BYTES, ROWS, STEP_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.describe_log_dirs import (
@@ -108,7 +108,7 @@ def _sizes(
 
     here = [index for index, one in enumerate(assignments) if index in indexes and broker_id in one.replicas]
     partitions = yield from rows(here, sized)
-    yield STEP_BYTES
+    yield STEP_BYTES + ROW_BYTES * (len(here) % ROWS)  # the last ones, of which `rows` says nothing
     return DescribeLogDirsTopic(name=name, partitions=partitions)
 
 
