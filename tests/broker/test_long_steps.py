@@ -19,7 +19,7 @@ from share_requests import share_requests
 from wire_driver import Wire, with_topic
 
 from kohort.broker.apis import APIS, CHANGES, Api
-from kohort.broker.request import ROW_BYTES, STEP_BYTES, InSteps, RequestContext, rows
+from kohort.broker.request import STEP_BYTES, InSteps, RequestContext
 from kohort.broker.turn import Arrived, Closed, ConnectionId
 from kohort.broker.waits.reads import Read
 from kohort.coordinator.described import PARTITION_BYTES
@@ -514,11 +514,6 @@ def test_an_answer_is_no_larger_than_its_steps_say(wire: Wire) -> None:
         told, taken = memory_of_answer(wire, name, asked)
         assert taken < told + 50_000, (name, told, taken)
         assert told < 10 * taken + 100_000, (name, told, taken)
-
-
-def test_rows_that_do_not_fill_a_step_count() -> None:
-    made, steps = yield_from(InSteps(rows(range(250), str)))
-    assert (len(made), sum(steps)) == (250, 250 * ROW_BYTES)
 
 
 def memory_of_answer(wire: Wire, name: str, request: Any) -> tuple[int, int]:
