@@ -18,10 +18,11 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "storage"))
 
 from crash_backups import BackupRun
+from crash_cycles import Violation
 from crash_gateway import CrashGateway
 from crash_nodes import CrashNodes
 from crash_queues import QueueRun
-from crash_run import Run, Violation
+from crash_run import Run
 from crash_server import CrashServer
 from crash_transactions import TransactionRun
 from postgres_server import PostgresServer, postgres

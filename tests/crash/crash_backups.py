@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from crash_clients import wait_until
+from crash_cycles import Violation
 from crash_probes import FENCED_OFFSET, LONG_MS, Identity, Probe, commit, connect, join, leave, sync
-from crash_run import Violation
 from crash_server import PROGRAM, CrashServer
 
 from kohort.broker.backups.raising import BEGIN_MS, EPOCH_MS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,28 +17,60 @@ ANSWER_S = 20.0
 PARTITIONS = 6
 
 
-class Worker:
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.number: int = options["number"]
-        self._said: dict[int, list[dict[str, Any]]] = {}
-        self._changed = threading.Condition()
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("crash_worker.py")), json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        threading.Thread(target=self._read, daemon=True).start()
+class WorkerProcess:
+    """A script of this folder: its argument is a JSON object, it prints a JSON document a line, and ends with its
+    stdin."""
+
+    def __init__(self, script: str, options: dict[str, Any], log: Path | None) -> None:
+        with log.open("a") if log is not None else open(os.devnull, "w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name(script)), json.dumps(options)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout:
             for line in self._process.stdout:
-                said = json.loads(line)
-                with self._changed:
-                    self._said = {said["report"]: said["members"]}
-                    self._changed.notify_all()
+                if line.endswith("\n"):  # one that is killed may leave a part of a line
+                    self.take(json.loads(line))
+
+    def take(self, said: Any) -> None:
+        """A line of the process, in the thread that reads them."""
+        raise NotImplementedError
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(10)
+
+
+class Worker(WorkerProcess):
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.number: int = options["number"]
+        self._said: dict[int, list[dict[str, Any]]] = {}
+        self._changed = threading.Condition()
+        super().__init__("crash_worker.py", options, None)
+
+    def take(self, said: Any) -> None:
+        with self._changed:
+            self._said = {said["report"]: said["members"]}
+            self._changed.notify_all()
 
     def tell(self, *words: object) -> None:
         assert self._process.stdin is not None
@@ -48,10 +82,6 @@ class Worker:
             if not self._changed.wait_for(lambda: number in self._said, ANSWER_S):
                 raise AssertionError(f"worker {self.number} said nothing for {ANSWER_S} s")
             return self._said[number]
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 @dataclass(slots=True)

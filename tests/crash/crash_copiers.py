@@ -3,10 +3,7 @@ feeder of the input and a reader of committed records, which live through all cr
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from crash_clients import WorkerProcess
 from crash_copies import Copies
 from crash_copy_worker import FENCED_CODE, STUCK_CODE
 
@@ -26,47 +24,18 @@ def output_of(group: str) -> str:
     return f"output-{group}"
 
 
-class CopyWorker:
-    """One process."""
-
+class CopyWorker(WorkerProcess):
     def __init__(self, options: dict[str, Any], log: Path) -> None:
         self.options = options
         self.counts: Counter[str] = Counter()
-        with log.open("a") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("crash_copy_worker.py")), json.dumps(options)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        super().__init__("crash_copy_worker.py", options, log)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout:
-            for line in self._process.stdout:
-                self.counts = Counter(json.loads(line))
-
-    def exit_code(self) -> int | None:
-        """None while it runs."""
-        return self._process.poll()
+    def take(self, said: Any) -> None:
+        self.counts = Counter(said)
 
     def print_stack(self) -> None:
         """Into the log of the workers."""
         self._process.send_signal(signal.SIGUSR1)
-
-    def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join(10)
 
 
 class CopyWorkers:

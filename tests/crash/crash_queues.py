@@ -16,12 +16,8 @@ holds; `frozen`, a worker stands still until its locks have ended, and goes on, 
 
 from __future__ import annotations
 
-import json
 import random
-import signal
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -29,11 +25,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from crash_clients import wait_until
+from crash_clients import WorkerProcess, wait_until
 from crash_copiers import INPUT, PARTITIONS, Feeder
+from crash_cycles import kill_while_starting, kinds_of, repeatable
 from crash_queue_worker import Place
-from crash_run import Violation
 from crash_server import CrashServer, of_directory
 
 from kohort.client.admin.share_groups import ShareOffset
@@ -77,8 +74,7 @@ class Ledger:
         self.failed: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def take(self, worker: str, line: str) -> None:
-        what, about = json.loads(line)
+    def take(self, worker: str, what: str, about: Any) -> None:
         with self._lock:
             if what == "failed":
                 self.failed[about] += 1
@@ -98,33 +94,15 @@ class Ledger:
             return [place for p, start in starts.items() for at in range(start) if (place := (p, at)) not in self.tried]
 
 
-class Worker:
+class Worker(WorkerProcess):
     def __init__(self, name: str, bootstrap: str, ledger: Ledger, log: Path) -> None:
-        options = {"bootstrap": bootstrap, "group": GROUP, "topic": INPUT, "name": name, "lock_s": LOCK_MS / 1000}
-        with log.open("a") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("crash_queue_worker.py")), json.dumps(options)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
         self._name = name
         self._ledger = ledger
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        options = {"bootstrap": bootstrap, "group": GROUP, "topic": INPUT, "name": name, "lock_s": LOCK_MS / 1000}
+        super().__init__("crash_queue_worker.py", options, log)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout:
-            for line in self.process.stdout:
-                if line.endswith("\n"):  # a killed worker may leave a part of one
-                    self._ledger.take(self._name, line)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._reader.join(10)
+    def take(self, said: Any) -> None:
+        self._ledger.take(self._name, *said)
 
 
 @dataclass(slots=True)
@@ -170,24 +148,15 @@ class QueueRun:
 
     def run(self) -> Figures:
         """Raises Violation, its message with what it takes to repeat the run."""
-        try:
+        with repeatable("--queues", self._cycles, self._seed, self._directory):
             try:
                 self._begin()
-                kinds = [kind for block in range(-(-self._cycles // len(KINDS))) for kind in self._block(block)]
-                for cycle, kind in enumerate(kinds[: self._cycles]):
+                for cycle, kind in enumerate(kinds_of(KINDS, self._cycles, self._seed)):
                     self._cycle(cycle, kind)
                 self._check_quiet()
             finally:
                 self._end()
-        except (AssertionError, KafkaError) as error:
-            raise Violation(
-                f"{error}\n  repeat the kill moments: python tests/crash --queues --cycles {self._cycles} "
-                f"--seed {self._seed}\n  the data directory and the logs are kept: {self._directory}"
-            ) from error
         return self.figures
-
-    def _block(self, number: int) -> list[str]:
-        return random.Random(f"{self._seed} kinds {number}").sample(KINDS, len(KINDS))
 
     def _begin(self) -> None:
         self._start()
@@ -224,11 +193,11 @@ class QueueRun:
         killed = time.monotonic()
         time.sleep(chance.uniform(0, 0.4))
         if kind == "start":
-            self._kill_while_starting(chance, chance.randint(1, 3))
+            self.figures.kills_while_starting += kill_while_starting(self._server, chance, self._start_s)
         self._start()
         outage = self._server.ready_at - killed
         for worker in frozen:
-            worker.process.send_signal(signal.SIGCONT)
+            worker.thaw()
         settled = self._settle()
         self.figures.settled.append(settled)
         self.figures.kinds[kind] += 1
@@ -247,11 +216,11 @@ class QueueRun:
             self._workers[slot].kill()
             self._workers[slot] = self._new_worker()
         elif kind == "frozen":
-            self._workers[slot].process.send_signal(signal.SIGSTOP)
+            self._workers[slot].freeze()
             time.sleep(LOCK_MS / 1000 + 0.5)
             if chance.random() < 0.5:
                 return [self._workers[slot]]
-            self._workers[slot].process.send_signal(signal.SIGCONT)
+            self._workers[slot].thaw()
         return []
 
     def _start(self) -> None:
@@ -260,14 +229,6 @@ class QueueRun:
         self._server.wait_ready()
         self._start_s = self._server.ready_at - began
 
-    def _kill_while_starting(self, chance: random.Random, times: int) -> None:
-        """The end of a start, with the replay and the first turns, more often than its beginning."""
-        for _ in range(times):
-            self._server.spawn()
-            time.sleep(chance.uniform(0.5, 1.2) * self._start_s)
-            self.figures.kills_while_starting += not self._server.is_ready
-            self._server.kill()
-
     # -- checks
 
     def _until(self, condition: Callable[[Cluster], bool], what: str) -> float:
@@ -275,7 +236,7 @@ class QueueRun:
 
         def holds() -> bool:
             assert self._server.is_running(), "the server ended by itself; see its log"
-            ended = [worker.process.poll() for worker in self._workers if worker.process.poll() is not None]
+            ended = [code for worker in self._workers if (code := worker.exit_code()) is not None]
             assert not ended, f"workers ended with {ended}; see {self._directory / 'workers.log'}"
             assert not self._ledger.twice, "; ".join(self._ledger.twice[:5])
             with suppress(KafkaError), Cluster(self._server.address) as cluster:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crash_clients import PARTITIONS, GroupView, Workers, acks_of, wait_until
+from crash_cycles import kill_while_starting, kinds_of, repeatable
 from crash_probes import FENCED_OFFSET, Churn, Identity, Zombies
 from crash_server import CrashServer, of_directory
 
@@ -71,10 +72,6 @@ SETTINGS = {
 }
 KINDS = ["load"] * 14 + ["start"] * 4 + ["member", "outage"]
 """Of twenty cycles."""
-
-
-class Violation(AssertionError):
-    pass
 
 
 @dataclass(slots=True)
@@ -141,10 +138,10 @@ class Run:
 
     def run(self) -> Figures:
         """Raises Violation, its message with what it takes to repeat the run."""
-        try:
+        with repeatable("", self.cycles, self.seed, self._directory):
             try:
                 self._begin()
-                for cycle, kind in enumerate(self._kinds()):
+                for cycle, kind in enumerate(kinds_of(KINDS, self.cycles, self.seed)):
                     self._cycle(cycle, kind)
                 self._check_exactly()
                 self._measure_logs()
@@ -153,23 +150,10 @@ class Run:
                     raise AssertionError(f"too few members kept anything: {self.figures}")
             finally:
                 self._end()
-        except AssertionError as error:
-            raise Violation(
-                f"{error}\n  repeat the kill moments: python tests/crash --cycles {self.cycles} --seed {self.seed}"
-                f"\n  the data directory and the server's log are kept: {self._directory}"
-            ) from error
         return self.figures
 
-    def _kinds(self) -> list[str]:
-        kinds: list[str] = []
-        while len(kinds) < self.cycles:
-            block = list(KINDS)
-            random.Random(f"{self.seed} kinds {len(kinds)}").shuffle(block)
-            kinds += block
-        return kinds[: self.cycles]
-
     def _begin(self) -> None:
-        self._kill_while_starting(random.Random(f"{self.seed} first starts"), 2)
+        self._kill_while_starting(random.Random(f"{self.seed} first starts"))
         self._server.spawn()
         self._server.wait_ready()
         with Cluster(self._server.address) as cluster:
@@ -210,7 +194,7 @@ class Run:
         self._note_least(after)
         time.sleep(SESSION_MS / 1000 + chance.uniform(0.5, 1.5) if kind == "outage" else chance.uniform(0, 0.4))
         if kind == "start":
-            self._kill_while_starting(chance, chance.randint(1, 3))
+            self._kill_while_starting(chance)
             self._note_least(self._workers.ask())
         self._start()
         outage = self._server.ready_at - killed
@@ -239,14 +223,8 @@ class Run:
         self._start_s = self._server.ready_at - began
         self.figures.starts.append(self._start_s)
 
-    def _kill_while_starting(self, chance: random.Random, times: int) -> None:
-        """At any moment of a start, its end with the replay and the first turns more often than its beginning."""
-        for _ in range(times):
-            self._server.spawn()
-            share = chance.uniform(0, 1.3) if chance.random() < 0.3 else chance.uniform(0.6, 1.1)
-            time.sleep(share * self._start_s)
-            self.figures.kills_while_starting += not self._server.is_ready
-            self._server.kill()
+    def _kill_while_starting(self, chance: random.Random) -> None:
+        self.figures.kills_while_starting += kill_while_starting(self._server, chance, self._start_s)
 
     def _replace_a_worker(self, chance: random.Random, before: dict[str, GroupView]) -> list[Identity]:
         """kill -9 of one. Returns the identities of its members. They are fenced once the groups are stable without

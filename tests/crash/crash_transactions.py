@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -38,7 +39,7 @@ from crash_clients import wait_until
 from crash_copiers import INPUT, PARTITIONS, CommittedReader, CopyWorkers, Feeder, output_of
 from crash_copies import ABORTED, Copies
 from crash_copy_worker import FENCED_CODE, STUCK_CODE
-from crash_run import Violation
+from crash_cycles import kill_while_starting, kinds_of, repeatable
 from crash_server import CrashServer, of_directory
 
 from kohort.client.cluster import Cluster
@@ -128,29 +129,16 @@ class TransactionRun:
 
     def run(self) -> Figures:
         """Raises Violation, its message with what it takes to repeat the run."""
-        try:
+        with repeatable("--transactions", self._cycles, self._seed, self._directory):
             try:
                 self._begin()
-                for cycle, kind in enumerate(self._kinds()):
+                for cycle, kind in enumerate(kinds_of(KINDS, self._cycles, self._seed)):
                     self._cycle(cycle, kind)
                 self._check_quiet()
                 self._check_all_again()
             finally:
                 self._end()
-        except (AssertionError, KafkaError) as error:
-            raise Violation(
-                f"{error}\n  repeat the kill moments: python tests/crash --transactions --cycles {self._cycles} "
-                f"--seed {self._seed}\n  the data directory and the logs are kept: {self._directory}"
-            ) from error
         return self.figures
-
-    def _kinds(self) -> list[str]:
-        kinds: list[str] = []
-        while len(kinds) < self._cycles:
-            block = list(KINDS)
-            random.Random(f"{self._seed} kinds {len(kinds)}").shuffle(block)
-            kinds += block
-        return kinds[: self._cycles]
 
     def _begin(self) -> None:
         self._start(random.Random(f"{self._seed} first start"))
@@ -193,7 +181,8 @@ class TransactionRun:
         killed = time.monotonic()
         time.sleep(chance.uniform(0, 0.4))
         if kind == "start":
-            self._kill_while_starting(chance, chance.randint(1, 3))
+            before = partial(chance.choice, (TWO_PHASES, ""))
+            self.figures.kills_while_starting += kill_while_starting(self._server, chance, self._start_s, before)
         self._start(chance)
         outage = self._server.ready_at - killed
         for thaw in frozen:
@@ -248,15 +237,6 @@ class TransactionRun:
         self._server.spawn(TWO_PHASES if self._in_two_phases else "")
         self._server.wait_ready()
         self._start_s = self._server.ready_at - began
-
-    def _kill_while_starting(self, chance: random.Random, times: int) -> None:
-        """At any moment of a start, its end with the replay and the first turns more often than its beginning."""
-        for _ in range(times):
-            self._server.spawn(TWO_PHASES if chance.random() < 0.5 else "")
-            share = chance.uniform(0, 1.3) if chance.random() < 0.3 else chance.uniform(0.6, 1.1)
-            time.sleep(share * self._start_s)
-            self.figures.kills_while_starting += not self._server.is_ready
-            self._server.kill()
 
     # -- checks
 

@@ -162,15 +162,15 @@ def test_a_member_that_joins_the_same_generation_again_may_repeat_its_commits() 
 
 def test_a_record_that_is_finished_twice_is_found() -> None:
     ledger = Ledger()
-    for worker, line in (
-        ("a", '["try", [[0, 0], [0, 1]]]'),
-        ("a", '["done", [[0, 0]]]'),
-        ("b", '["try", [[0, 1], [1, 0]]]'),
-        ("b", '["done", [[0, 1], [1, 0]]]'),
+    for worker, what, places in (
+        ("a", "try", [(0, 0), (0, 1)]),
+        ("a", "done", [(0, 0)]),
+        ("b", "try", [(0, 1), (1, 0)]),
+        ("b", "done", [(0, 1), (1, 0)]),
     ):
-        ledger.take(worker, line)
+        ledger.take(worker, what, places)
     assert not ledger.twice
     assert ledger.untried({0: 2, 1: 1}) == []
     assert ledger.untried({0: 3, 1: 1}) == [(0, 2)]
-    ledger.take("a", '["done", [[0, 1]]]')
+    ledger.take("a", "done", [(0, 1)])
     assert ledger.twice == ["input[0] 1 was finished for b and a"]
