@@ -4,8 +4,7 @@ Workers take records of a topic and accept most of them, give some back and reje
 server at a moment that the seed chose; a pause; the server starts again (and is perhaps killed while it starts). After
 each cycle the group has finished what the topic had when the server was ready. All the time:
 
-- of the workers that hold a record, the broker says to one at most that it is finished: a record that was acknowledged
-  for good is never delivered again;
+- the broker confirms the end of a record to one worker at most: a finished record is not delivered again;
 - what the group has finished, a worker has tried to finish: no record is left out.
 
 Now and then the feeder pauses. Then nothing is left to finish and nothing is locked.

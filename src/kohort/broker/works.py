@@ -1,11 +1,10 @@
 """Answers under way: they are made in steps, and their memory is bounded over all connections.
 
-Each step says by how many bytes it has made its answer larger. Above half of the limit, one answer goes on, and the
-others wait until it is done: two hundred clients that ask for a large topic at once get their answers one after the
-other. Answers that have not begun, of which most are small, wait above three quarters of the limit. The answer that
-goes on waits for none of them, and the one that has waited longest is the next. Above the limit, the connection with
-the largest answer is closed, as the largest of unread answers are; first one whose client does not read. Both share
-queued.max.response.bytes (server/outflow.py).
+Each step says by how many bytes it has made its answer larger. Above half of the limit, only one answer goes on, and
+the others wait until it is done: two hundred clients that ask for a large topic at once get their answers one after the
+other. Then the answer that has waited longest goes on. An answer that has not begun waits only above three quarters of
+the limit, because most of them are small. Above the limit, the connection with the largest answer is closed, as with
+unread answers; if clients do not read, one of theirs. Both share queued.max.response.bytes (server/outflow.py).
 """
 
 from __future__ import annotations
@@ -125,8 +124,8 @@ class Works:
         return connection
 
     def largest(self) -> Connection | None:
-        """The connection with the largest answer, if all of them are above the limit. Clients that do not read their
-        answers come first: their answers do not go on."""
+        """The connection that is closed if all answers together are above the limit: the one with the largest answer
+        of those whose client does not read, or else of all."""
         if self.size <= self.limit:
             return None
         return max(self._connections, key=lambda connection: (connection.is_unread, _size_of(connection)))

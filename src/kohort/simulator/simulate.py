@@ -51,7 +51,7 @@ from kohort.simulator.world.world import Millis, Violation, World
 STABLE_WITHIN_MS = 90_000
 """Time limit after the healing: sessions, two rebalance timeouts and the join timeout of new members, with a margin."""
 GOES_ON_WITHIN_MS = 15_000
-"""After this time limit, members of share groups finish another record each so many milliseconds."""
+"""After this limit, the run goes on while members of share groups finish another record within this time."""
 READ_WITHIN_MS = 90_000
 """Time limit for a reader of all that transactions have written."""
 LOOK_EVERY_MS = 1_000

@@ -108,7 +108,7 @@ def _sizes(
 
     here = [index for index, one in enumerate(assignments) if index in indexes and broker_id in one.replicas]
     partitions = yield from rows(here, sized)
-    yield STEP_BYTES + ROW_BYTES * (len(here) % ROWS)  # the last ones, of which `rows` says nothing
+    yield STEP_BYTES + ROW_BYTES * (len(here) % ROWS)  # `rows` does not count the last, incomplete step
     return DescribeLogDirsTopic(name=name, partitions=partitions)
 
 

@@ -36,7 +36,7 @@ LONGEST_S = 16.0
 WORTH_BYTES = 16 * 1024 * 1024
 """So much is worth being returned."""
 SHORT = 0.9
-"""Above this part of its limit, a process gives requests and answers less at once."""
+"""Above this part of its limit, a process gives requests and answers less room at once."""
 LEAST = 0.4
 """The part of their limits that requests and answers always have."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
