@@ -20,6 +20,8 @@ from typing import IO
 import pytest
 from rich.console import Console
 
+from kohort.cli.interrupt import Interrupts
+from kohort.demo import story
 from kohort.demo.flights import FLIGHTS, read_flights
 from kohort.demo.screen import Screen
 
@@ -176,6 +178,22 @@ def test_the_console_shows_living_groups_until_it_is_interrupted(start_demo, tmp
     wait_until(lambda: demo.processes() == {}, 30, "no process of the demo")
     assert list(tmp_path.glob("kohort-demo-*")) == []
     assert "Traceback" not in demo.text
+
+
+@pytest.mark.parametrize(("pressed", "raised"), [(True, KeyboardInterrupt), (False, story.ServerFailed)])
+def test_a_child_that_ctrl_c_ends_is_an_interruption(monkeypatch, pressed: bool, raised: type[BaseException]) -> None:
+    """Between its fork and its own process group, a child has the signal, and may end before this process reads it."""
+    of_this_run = Interrupts()
+    monkeypatch.setattr(story, "interrupts", of_this_run)
+
+    def tell(_: story.Story, keep: bool) -> bool:
+        if pressed:
+            threading.Timer(0.05, of_this_run._arrived, [signal.SIGINT]).start()
+        raise story.ServerFailed("the server ended with exit code -2")
+
+    monkeypatch.setattr(story.Story, "tell", tell)
+    with pytest.raises(raised):
+        story.run()
 
 
 def test_flights_are_whole_json_objects() -> None:

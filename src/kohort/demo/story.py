@@ -48,6 +48,7 @@ READING_S = 14.0
 """Each worker reads at a pace at which it alone would need this long for all records."""
 BATCHES = 4
 REMOVED_S = 5.0
+INTERRUPTED_WITHIN_S = 0.5
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
@@ -72,12 +73,17 @@ def run(*, records: int = FLIGHTS, keep: bool = False, console: bool = False) ->
                     living.run(directory, records, screen)
                     return True
                 return Story(directory, records, started, screen).tell(keep)
-            except BaseException:
-                if keep:
-                    screen.say(f"Kept in {directory}: logs, and what data there is")
+            except FAILURES:
+                # Ctrl-C also ends a child that has not yet left this process group: its failure may be seen first.
+                interrupts.wait(INTERRUPTED_WITHIN_S)
+                interrupts.check()
                 raise
             finally:
                 interrupts.finish()
+    except BaseException:
+        if keep:
+            screen.say(f"Kept in {directory}: logs, and what data there is")
+        raise
     finally:
         if not keep:
             _remove(directory)
