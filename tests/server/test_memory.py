@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 
 from kohort.server.inflow import Inflow
 from kohort.server.memory.process import (
+    AIM,
     LEAST,
     LONGEST_S,
     RETURN_AGAIN_S,
@@ -22,7 +24,7 @@ MIB = 1 << 20
 
 
 class World:
-    """A process with 400 MB, of which queues may have 200."""
+    """A process that aims at 400 MB, of which queues may have 200."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,7 +35,7 @@ class World:
         self.inflow = Inflow(120 * MIB, lambda: self.now, tuple, lambda *told: None)
         self.outflow = Outflow(80 * MIB)
         self.memory = ProcessMemory(
-            400 * MIB,
+            math.ceil(400 * MIB / AIM),
             Queues(self.inflow, self.outflow, lambda: self.held),
             lambda: self.code + self.freed + self.held,
             self.return_freed,

@@ -8,6 +8,7 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Generator
+from itertools import accumulate
 
 import cramjam
 import pytest
@@ -141,7 +142,7 @@ def test_unknown_codecs() -> None:
 
 
 def in_steps(steps: Generator[int, None, bytes]) -> tuple[bytes, list[int]]:
-    """What the steps make, and the size of each."""
+    """What the steps make, and by how many bytes each takes more."""
     sizes = []
     while True:
         try:
@@ -163,16 +164,36 @@ def test_steps_make_the_same(codec: int) -> None:
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY])
 def test_a_step_expands_a_megabyte(codec: int) -> None:
     _, sizes = in_steps(decompress_in_steps(codec, compress(codec, bytes(9_000_000)), 10_000_000))
-    assert len(sizes) >= 8
-    assert max(sizes) <= 1_100_000
+    *pieces, joined, _ = sizes
+    assert len(pieces) >= 8
+    assert max(pieces) <= 1_100_000
+    assert joined == 9_000_000
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_steps_tell_what_they_take(codec: int) -> None:
+    """Also the buffers that are freed before the end. A megabyte of it may be told late."""
+    data = random.Random(3).randbytes(1_000_000) * 9
+    for begun in (
+        lambda: compress_in_steps(codec, data),
+        lambda packed=compress(codec, data): decompress_in_steps(codec, packed, 10_000_000),
+    ):
+        tracemalloc.start()
+        made, sizes = in_steps(begun())
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert taken <= max(accumulate(sizes)) + 1_100_000
+        assert len(made) - 1_100_000 <= sum(sizes) <= len(made)
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
 def test_a_larger_buffer_is_a_step(codec: int) -> None:
     """These have no parts. What is made is copied in a step of its own."""
     _, sizes = in_steps(decompress_in_steps(codec, compress(codec, bytes(9_000_000)), 10_000_000))
-    assert len(sizes) >= 3
-    assert sizes[-1] == sum(sizes) == 9_000_000
+    *attempts, copied, freed = sizes
+    assert len(attempts) >= 3
+    assert copied == sum(sizes) == 9_000_000
+    assert 9_000_000 <= -freed <= 10_000_000
 
 
 def test_blocks_of_snappy_may_be_small() -> None:
@@ -180,7 +201,9 @@ def test_blocks_of_snappy_may_be_small() -> None:
     data = compress(SNAPPY, b"") + (struct.pack(">i", len(block)) + block) * 10_000
     expanded, sizes = in_steps(decompress_in_steps(SNAPPY, data, 20_000))
     assert expanded == b"x" * 10_000
-    assert max(sizes) < 1_000
+    *pieces, joined, _ = sizes
+    assert max(pieces) < 1_000
+    assert joined == 10_000
 
 
 def test_members_of_gzip_are_limited() -> None:

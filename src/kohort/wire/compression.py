@@ -8,7 +8,8 @@ The writers use formats that every client reads: gzip, snappy in xerial framing,
 zstd without a content size, and several frames or members in a row.
 
 A batch of 16 MB takes from five milliseconds (lz4) to fifty (gzip) to expand, and up to three hundred to compress.
-`decompress_in_steps` and `compress_in_steps` yield between pieces, so that other work can be done there.
+`decompress_in_steps` and `compress_in_steps` yield between pieces, so that other work can be done there. Each step
+yields by how many bytes they take more, buffers included; a negative number if they take less.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def compress_in_steps(codec: int, data: bytes) -> Generator[int, None, bytes]:
-    """Like `compress`. Yields the bytes that each step has made."""
+    """Like `compress`. Yields by how many bytes a step takes more."""
     if codec == NONE or len(data) <= _COMPRESSED_PIECE:
         return compress(codec, data)
     parts = (data[start : start + _COMPRESSED_PIECE] for start in range(0, len(data), _COMPRESSED_PIECE))
@@ -90,14 +91,31 @@ def compress_in_steps(codec: int, data: bytes) -> Generator[int, None, bytes]:
             else cramjam.zstd.Compressor(level=3)
         )
         for part in parts:
-            yield frame.compress(part)
-        return bytes(frame.finish())
+            yield frame.compress(part)  # the bytes of the part: what it has made of them is not told
+        yield len(data)
+        compressed = bytes(frame.finish())
+        yield len(compressed) - 2 * len(data)
+        return compressed
     pieces = [_XERIAL_HEADER] if codec == SNAPPY else []
     member = zlib.compressobj(wbits=31)
     for part in parts:
         pieces.append(_compress_xerial(part)[len(_XERIAL_HEADER) :] if codec == SNAPPY else member.compress(part))
         yield len(pieces[-1])
-    return b"".join(pieces if codec == SNAPPY else [*pieces, member.flush()])
+    if codec == GZIP:
+        pieces.append(member.flush())
+    return (yield from _join_in_steps(pieces))
+
+
+def _join_in_steps(pieces: list[bytes]) -> Generator[int, None, bytes]:
+    """Empties the list, whose pieces have been told."""
+    if len(pieces) == 1:
+        return pieces.pop()
+    made = sum(map(len, pieces))
+    yield made
+    joined = b"".join(pieces)
+    pieces.clear()
+    yield -made
+    return joined
 
 
 def decompress(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
@@ -107,16 +125,20 @@ def decompress(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> b
 
 
 def decompress_in_steps(codec: int, data: bytes, max_bytes: int) -> Generator[int, None, bytes]:
-    """Like `decompress`. Yields the bytes that each step has made. gzip and xerial snappy take many. lz4 and zstd have
-    no parts: each attempt with a larger buffer is a step, and the copy of what was made is one."""
+    """Like `decompress`. Yields by how many bytes a step takes more. gzip and xerial snappy take many steps. lz4 and
+    zstd have no parts: each attempt with a larger buffer is a step, and the copy of what was made is one."""
     if codec == GZIP:
         return (yield from _inflate_in_steps(data, max_bytes))
     if codec == SNAPPY and data.startswith(_XERIAL_MAGIC):
         return (yield from _decompress_xerial_in_steps(data, max_bytes))
     if codec in (LZ4, ZSTD):
-        made = yield from _decompress_frames_in_steps(codec, data, max_bytes)
-        yield len(made)
-        return bytes(made)
+        buffer, written = yield from _decompress_frames_in_steps(codec, data, max_bytes)
+        yield written
+        made = bytes(memoryview(buffer)[:written])
+        taken = len(buffer)
+        del buffer
+        yield -taken
+        return made
     expanded = decompress(codec, data, max_bytes)
     yield len(expanded)
     return expanded
@@ -135,7 +157,8 @@ def expand(codec: int, data: bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes
             return _at_once(_decompress_xerial_in_steps(data, max_bytes))
         return _decompress_snappy(data, max_bytes)
     if codec in (LZ4, ZSTD):
-        return _at_once(_decompress_frames_in_steps(codec, data, max_bytes))
+        buffer, written = _at_once(_decompress_frames_in_steps(codec, data, max_bytes))
+        return memoryview(buffer)[:written].toreadonly()
     raise CorruptCompression(f"there is no compression {codec}")
 
 
@@ -173,11 +196,10 @@ def _inflate_in_steps(data: bytes, max_bytes: int) -> Generator[int, None, bytes
                     member = zlib.decompressobj(wbits=31)
             elif not data and len(piece) < most:
                 raise CorruptCompression("gzip: cut short")
-            if len(piece) == most:
-                yield most
+            yield len(piece)
     except zlib.error as failure:
         raise CorruptCompression(f"gzip: {failure}") from None
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return (yield from _join_in_steps(pieces))
 
 
 def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
@@ -233,13 +255,16 @@ def _decompress_xerial_in_steps(data: bytes, max_bytes: int) -> Generator[int, N
         if len(pieces) % _STEP_BLOCKS == 0 or step >= _EXPANDED_PIECE:
             yield step
             step = 0
-    return b"".join(pieces)
+    yield step
+    return (yield from _join_in_steps(pieces))
 
 
-def _decompress_frames_in_steps(codec: int, data: bytes, max_bytes: int) -> Generator[int, None, memoryview]:
+def _decompress_frames_in_steps(codec: int, data: bytes, max_bytes: int) -> Generator[int, None, tuple[bytearray, int]]:
+    """Returns a buffer, and how many bytes of it are written."""
     expand_into = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
     size = min(max(_FIRST_BUFFER, 4 * len(data)), max_bytes)
     while True:
+        yield size
         buffer = bytearray(size)
         try:
             written = expand_into(data, buffer)
@@ -248,8 +273,9 @@ def _decompress_frames_in_steps(codec: int, data: bytes, max_bytes: int) -> Gene
             if "failed to write whole buffer" not in str(failure):
                 raise CorruptCompression(f"{NAMES[codec]}: {failure}") from None
         else:
-            return memoryview(buffer)[:written]
+            return buffer, written
         if size == max_bytes:
             raise ExpansionLimit(max_bytes)
-        yield 0
+        del buffer
+        yield -size
         size = min(size * 8, max_bytes)

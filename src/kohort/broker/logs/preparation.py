@@ -81,7 +81,7 @@ def _settings(state: BrokerState, data: TopicProduceData, *, by_id: bool) -> Top
 
 
 def prepare(batches: Iterable[Batch], room: Room) -> Generator[int, None, None]:
-    """Yields the bytes that a step has made."""
+    """Yields by how many bytes a step takes more."""
     left = whole = room.uncompressed_bytes
     for data, codec in batches:
         try:
@@ -90,7 +90,8 @@ def prepare(batches: Iterable[Batch], room: Room) -> Generator[int, None, None]:
                 continue
         except ProtocolError:
             continue
-        yield 0
+        sliced = len(data) - HEADER_SIZE
+        yield sliced
         records = data[HEADER_SIZE:]
         if header.compression:
             try:
@@ -99,8 +100,11 @@ def prepare(batches: Iterable[Batch], room: Room) -> Generator[int, None, None]:
                 if left == whole or not isinstance(error, ExpansionLimit):
                     room.expanded[id(data)] = error
                 left = 0
+                yield -sliced
                 continue
             left -= len(records)
             room.expanded[id(data)] = records
         if codec is not None and codec != header.compression:
             room.compressed[id(data), codec] = yield from compress_in_steps(codec, records)
+        del records
+        yield -sliced

@@ -37,6 +37,8 @@ WORTH_BYTES = 16 * 1024 * 1024
 """So much is worth being returned."""
 SHORT = 0.9
 """Above this part of its limit, a process gives requests and answers less room at once."""
+AIM = 0.95
+"""The part of its limit that a process is to have at most: between two looks it grows by up to 10 MB."""
 LEAST = 0.4
 """The part of their limits that requests and answers always have."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -145,7 +147,7 @@ class ProcessMemory:
 
     def _part_for(self, besides: int) -> float:
         """The part of their limits for which requests and answers have room."""
-        return min(max((self._most_bytes - besides) / self._limited.most_bytes, LEAST), 1.0)
+        return min(max((AIM * self._most_bytes - besides) / self._limited.most_bytes, LEAST), 1.0)
 
     def _limit_to(self, part: float) -> None:
         if part == self._part:
