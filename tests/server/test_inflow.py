@@ -246,3 +246,28 @@ def test_with_less_room_large_frames_wait_and_small_ones_do_not() -> None:
     assert not small.paused
     world.inflow.narrow(LIMIT)
     assert not frames[2].paused
+
+
+def test_a_frame_that_exceeds_the_room_waits_while_memory_is_short() -> None:
+    """16 MB may be held, and 12 MB by large readers: these two do not fit in there."""
+    world = World()
+    on_its_way = world.reader("first", 14 * MIB, sent=10 * MIB)
+    world.inflow.narrow(LIMIT // 2)
+    assert on_its_way.aborted
+    assert world.told[0][:2] == (
+        "its request is larger than the memory that is left (queued.max.request.bytes)", ["first"],
+    )  # fmt: skip
+    world.close_aborted()
+    new = world.reader("second", 14 * MIB, sent=MIB)
+    world.pass_seconds(int(2 * LONG_WAIT_S))
+    assert new.paused
+    assert not new.aborted
+    small = world.reader("third", 7 * MIB, sent=7 * MIB)
+    assert small.in_turn == 7 * MIB, "more than the room of 4 MB, and less than the 8 MB that are left"
+    small.handled()
+    assert new.paused
+    world.inflow.narrow(LIMIT)
+    assert not new.paused
+    new.send(14 * MIB)
+    world.inflow.narrow(LIMIT // 2)
+    assert not new.aborted, "it is in a turn"

@@ -7,7 +7,9 @@ A *large* reader holds, or will hold with the rest of its frame, more than SMALL
 so the room for the whole frame is promised before the frame is read; a large reader without a promise waits, in order
 of arrival. Large readers get three quarters of the limit. The last quarter is left for small requests: heartbeats,
 commits, metadata. One reader at a time is read although its frame exceeds the room:
-otherwise a frame larger than the room would wait for ever. The limit may be exceeded by this one frame.
+otherwise a frame larger than the room would wait for ever. The limit may be exceeded by this one frame, but not while
+the process is short of memory (`narrow`): then it waits for memory, and if it is on its way already, its reader is
+closed.
 
 While readers wait, those that keep the room occupied are closed, all of them in one sweep:
 
@@ -88,6 +90,8 @@ class Inflow:
         self.limit = limit
         self.room = limit - limit // 4
         """What large readers may fill."""
+        self._most: int | None = None
+        """What a process short of memory may hold, with the one frame that exceeds the room."""
         self.total = 0
         self.promised = 0
         self._clock = clock
@@ -107,6 +111,10 @@ class Inflow:
     def narrow(self, most: int) -> None:
         """Hold no more than `most` bytes, if possible. Large readers get less room; small requests wait for nobody."""
         self.room = max(most - self.limit // 4, 0)
+        self._most = most if most < self.limit else None
+        favoured = self._favoured
+        if favoured is not None and favoured.missing and not self._leaves_memory(0):
+            self._close([favoured], "its request is larger than the memory that is left")
         self._admit_waiting()
 
     def grew(self, reader: Reader, size: int, *, finished: bool) -> None:
@@ -123,7 +131,7 @@ class Inflow:
         if large is None:
             if reader in self._waiting:  # it was read once more
                 self._check_excess()
-            elif self._fits(missing) or self._may_exceed():
+            elif self._fits(missing) or self._may_exceed(missing):
                 self._admit(reader)
             else:
                 self._wait(reader)
@@ -178,9 +186,12 @@ class Inflow:
     def _fits(self, missing: int) -> bool:
         return self.total - self._gone_bytes + self.promised + missing <= self.room
 
-    def _may_exceed(self) -> bool:
+    def _may_exceed(self, missing: int) -> bool:
         """True if the frame of one reader may exceed the room: no other frame is on its way."""
-        return not self.promised and self._fits(0)
+        return not self.promised and self._fits(0) and self._leaves_memory(missing)
+
+    def _leaves_memory(self, missing: int) -> bool:
+        return self._most is None or self.total - self._gone_bytes + self.promised + missing <= self._most
 
     def _admit(self, reader: Reader) -> None:
         if not self._fits(reader.missing):
@@ -198,7 +209,7 @@ class Inflow:
     def _favour(self) -> None:
         if self._favoured is not None:
             return
-        reader = next((reader for reader in self._waiting if reader.missing), None)
+        reader = next((one for one in self._waiting if one.missing and self._leaves_memory(one.missing)), None)
         if reader is not None:
             self._resume(reader)
 
@@ -224,7 +235,7 @@ class Inflow:
         refused = 0
         for reader in list(self._waiting):
             missing = reader.missing
-            if reader.held_bytes + missing <= SMALL_BYTES or self._fits(missing) or self._may_exceed():
+            if reader.held_bytes + missing <= SMALL_BYTES or self._fits(missing) or self._may_exceed(missing):
                 self._resume(reader)
                 continue
             refused += 1
