@@ -17,6 +17,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 from kafka_peer import EVERYWHERE, LIKE_KOHORT
 from postgres_server import PostgresServer, postgres
 from xdist.remote import Producer
@@ -57,6 +58,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
 )
 hypothesis.settings.load_profile("kohort")
+# Hypothesis also takes constants of all modules that are imported, which are others in each process.
+providers._get_local_constants = lambda: providers._local_constants  # which is empty
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator import records as schema
@@ -307,6 +307,7 @@ def check(records: list[Record]) -> None:
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=st.lists(whole() | foreign | damaged(), max_size=8))
+@example(records=[Record(b"\xff\xff\x00\x01g", b"")])  # a type of −1 is not the lack of one
 def test_every_record_is_read_as_the_schema_tables_read_it(way: str, records: list[Record]) -> None:
     check(records)
 

@@ -28,7 +28,7 @@ from kohort.spark.history.report.names import described
 from kohort.spark.history.report.standing import Lags, of_lag
 from kohort.spark.history.stories import Document
 from kohort.spark.history.tables.clients import clients_of
-from kohort.spark.history.tables.columns import dense, encoded, instants, microseconds, milliseconds
+from kohort.spark.history.tables.columns import encoded, instants, log_places, microseconds, milliseconds
 from kohort.spark.history.tables.commits import (
     Commits,
     commits_of,
@@ -87,7 +87,7 @@ class Context:
 
 
 def analyse(commits_in: pa.Table, groups_in: pa.Table, context: Context) -> tuple[dict[str, pa.Table], list[Finding]]:
-    """The tables of one log partition by name, and its findings.
+    """The tables of whole log partitions by name, and their findings.
 
     The arguments are log records as decode=consumer_offsets yields them: those of commits, and the others.
     """
@@ -276,7 +276,7 @@ def _records_table(commits_in: pa.Table, groups_in: pa.Table) -> pa.Table:
     """The table `records`: the number of records by type, version and status; a repeated record counts once."""
     columns = ["log_partition", "kind", "status", "version"]
     both = pa.concat_tables([table.select([*columns, "log_offset"]) for table in (commits_in, groups_in)])
-    each = np.unique(dense(both.column("log_offset")), return_index=True)[1]
+    each = np.unique(log_places(both), return_index=True)[1]
     counted = both.take(pa.array(each)).group_by(columns).aggregate([([], "count_all")])
     kinds = [KINDS.get(kind, "unknown") for kind in counted.column("kind").to_pylist()]
     states = [STATUS[status] for status in counted.column("status").to_pylist()]

@@ -19,35 +19,30 @@ from kohort.spark.history.tables.columns import dense, instants, milliseconds
 
 
 def coverage_table(parts: list[pa.Table]) -> pa.Table:
-    """The table `coverage` of one log partition: a row, or none if there are no records. `parts` are its records."""
-    log = np.concatenate([dense(part.column("log_offset")) for part in parts])
-    at = np.concatenate([milliseconds(part.column("log_time")) for part in parts])
-    log, first = np.unique(log, return_index=True)
-    at = at[first]
-    partition = [part.column("log_partition")[0].as_py() for part in parts if part.num_rows][:1]
-    gaps = np.flatnonzero(np.diff(log) > 1)
-    whole = int(gaps[-1]) + 1 if len(gaps) else 0
-    some = slice(0, 1) if len(log) else slice(0, 0)
-
-    def number(value: int) -> Numbers:
-        return np.array([value], np.int64)[some]
-
+    """The table `coverage` of log partitions: a row for each that has records. `parts` are their records."""
+    partition, log, at = (
+        np.concatenate([numbers(part.column(column)) for part in parts])
+        for column, numbers in (("log_partition", dense), ("log_offset", dense), ("log_time", milliseconds))
+    )
+    rows = [(int(one), *_seen(log[partition == one], at[partition == one])) for one in np.unique(partition)]
+    columns = np.array(rows, np.int64).reshape(len(rows), 7).T
     return pa.table(
         {
-            "log_partition": pa.array(partition, pa.int32()),
-            "first": pa.array(log[some], pa.int64()),
-            "last": pa.array(log[-1:], pa.int64()),
-            "records": pa.array(number(len(log)), pa.int64()),
-            "missing": pa.array(number(int(log[-1]) + 1 - len(log) if len(log) else 0), pa.int64()),
-            "since": instants(_least(at)[some]),
-            "whole_since": instants(at[whole : whole + 1] if len(gaps) else _least(at)[some]),
+            "log_partition": pa.array(columns[0], pa.int32()),
+            **dict(zip(("first", "last", "records", "missing"), map(pa.array, columns[1:5]), strict=True)),
+            **dict(zip(("since", "whole_since"), map(instants, columns[5:]), strict=True)),
         }
     )
 
 
-def _least(at: Numbers) -> Numbers:
-    known = at[at >= 0]
-    return np.array([known.min() if len(known) else NOTHING], np.int64)
+def _seen(log: Numbers, at: Numbers) -> tuple[int, ...]:
+    """The columns of a log partition's row."""
+    log, first = np.unique(log, return_index=True)
+    at = at[first]
+    since = int(min(at[at >= 0], default=NOTHING))
+    gaps = np.flatnonzero(np.diff(log) > 1)
+    whole_since = int(at[gaps[-1] + 1]) if len(gaps) else since
+    return int(log[0]), int(log[-1]), len(log), int(log[-1]) + 1 - len(log), since, whole_since
 
 
 @dataclass(frozen=True, slots=True)

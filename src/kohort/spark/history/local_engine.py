@@ -34,6 +34,10 @@ NOTE = "records/files/notes/log.json"
 
 
 class LocalEngine:
+    records_at_once = 20_000
+    """Records of several log partitions that are analysed together, because each analysis takes fifty milliseconds
+    however few there are. More would take memory: an analysis has arrays of places by intervals."""
+
     def __init__(self, most_records: int | None = None) -> None:
         """Above `most_records` it gives up."""
         self._most = most_records

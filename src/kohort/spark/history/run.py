@@ -1,7 +1,7 @@
 """The history of every group: from the `__consumer_offsets` log of a cluster, or dumps of it, to tables and a report.
 
 First the log records become typed columns, up to the end that the log has when the run starts, or file by file of
-dumps. Then each partition of the log is analysed by itself: all records of a group are in one partition, so nothing is
+dumps. Then partitions of the log are analysed by themselves: all records of a group are in one partition, so nothing is
 shuffled. An engine does both: this process for small logs (`local_engine`), Spark for large ones (`spark_engine`). The
 work and its result do not depend on the engine.
 
@@ -47,6 +47,7 @@ from kohort.spark.history.store import (
     Store,
     TooLarge,
     by_partition,
+    part_name,
     read_records,
 )
 from kohort.spark.options.source import security_of
@@ -111,7 +112,8 @@ def history(
         imported = engine.run(dumps, partial(import_dump, store, isolation=isolation))
     partitions = by_partition([*store.streamed("records/live"), *store.files("records/files")])
     on_progress(f"scanning {len(partitions)} partitions of the log")
-    extent = Extent.of(engine.run(list(partitions.values()), extent_of))
+    extents = engine.run(list(partitions.values()), extent_of)
+    extent = Extent.of(extents)
     if spark is None and most_records is not None and extent.records > most_records:
         raise TooLarge(most_records)
     if bootstrap_servers is None or not extent.records:
@@ -127,12 +129,15 @@ def history(
             existing = frozenset(place for place in existing if place[0] in topics)
     on_progress("analysing")
     context = Context(edges, now, known, names, limits or Limits(), journal.stories)
-    work = partitions or {0: {name: [] for name in HOLDS}}  # an empty log has all tables, without rows
-    analysed = engine.run(sorted(work.items()), partial(_analyse_partition, store, context))
+    records = {partition: one.records for partition, one in zip(partitions, extents, strict=True)}
+    work = pieces(partitions, records, engine.records_at_once)
+    analysed = engine.run(work, partial(_analyse, store, context))
+    for name in TABLES:
+        store.keep_parts(name, [first for first, _ in work])
     findings = _findings(analysed, journal, context.limits)
-    store.write("tables/findings/part-00000.parquet", findings_table(findings))
-    store.write("tables/log_ends/part-00000.parquet", known.table())
-    store.write("tables/stories/part-00000.parquet", journal.table())
+    store.write(f"tables/findings/{part_name(0)}", findings_table(findings))
+    store.write(f"tables/log_ends/{part_name(0)}", known.table())
+    store.write(f"tables/stories/{part_name(0)}", journal.table())
     summary = HistorySummary(
         records=sum(part.records for part in analysed),
         partitions=len(partitions),
@@ -177,7 +182,7 @@ def _open(bootstrap_servers: str, options: Mapping[str, str]) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class _Analysed:
-    """The result of the analysis of a partition."""
+    """The result of the analysis of some partitions."""
 
     rows: dict[str, int]
     findings: list[Finding]
@@ -187,14 +192,34 @@ class _Analysed:
     coverage: pa.Table
 
 
-def _analyse_partition(store: Store, context: Context, work: tuple[int, Mapping[str, Sequence[str]]]) -> _Analysed:
-    """Write all tables of one log partition, given its number and its files."""
-    partition, files = work
+Piece = tuple[int, dict[str, list[str]]]
+"""Log partitions that are analysed together: the first one, and the files of all."""
+
+
+def pieces(
+    partitions: Mapping[int, Mapping[str, Sequence[str]]], records: Mapping[int, int], at_once: int
+) -> list[Piece]:
+    """Partitions with their files, as pieces of at most `at_once` records, or of a single partition."""
+    made: list[Piece] = []
+    size = 0
+    for partition in sorted(partitions):
+        size += records[partition]
+        if not made or size > at_once:
+            made.append((partition, {name: [] for name in HOLDS}))
+            size = records[partition]
+        for name, files in partitions[partition].items():
+            made[-1][1][name].extend(files)
+    return made or [(0, {name: [] for name in HOLDS})]  # an empty log has all tables, without rows
+
+
+def _analyse(store: Store, context: Context, piece: Piece) -> _Analysed:
+    """Write all tables of a piece."""
+    first, files = piece
     tables, findings = analyse(
         read_records(files["commits"], "commits"), read_records(files["groups"], "groups"), context
     )
     for name, table in tables.items():
-        store.write(f"tables/{name}/part-{partition:05}.parquet", table)
+        store.write(f"tables/{name}/{part_name(first)}", table)
     rows = {name: table.num_rows for name, table in tables.items()}
     records = int(pc.sum(tables["records"].column("records")).as_py() or 0)
     groups = frozenset(tables["groups"].column("group").to_pylist())

@@ -15,6 +15,9 @@ from kohort.spark.runtime.session import register, timestamps_in_micros
 
 
 class SparkEngine:
+    records_at_once = 0
+    """A task for each log partition."""
+
     def __init__(self, spark: Any) -> None:
         self._spark = spark
 

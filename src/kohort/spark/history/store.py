@@ -5,7 +5,7 @@
     records/cluster.json              the id of the cluster that was read; no run mixes it with another one
     records/files/notes/              for each dump its state when it was read; where reading without Spark continues
     checkpoint/                       the streaming query's checkpoint
-    tables/NAME/part-00012.parquet    the tables, one file for each log partition
+    tables/NAME/part-00012.parquet    the tables; a file has the rows of whole log partitions, this one from 12 on
     report.html
 
 A file is written under another name and then renamed, so a reader never sees half of a file.
@@ -108,6 +108,13 @@ class Store:
         with (self / place).new_file() as out:
             pq.write_table(table, out, **encoding(table.schema))
 
+    def keep_parts(self, name: str, parts: Iterable[int]) -> None:
+        """Remove the files of a table that an earlier run wrote for other parts."""
+        kept = set(map(part_name, parts))
+        for file in (self / f"tables/{name}").names():
+            if file not in kept:
+                (self / f"tables/{name}/{file}").remove()
+
     def files(self, place: str) -> list[str]:
         """The addresses of all Parquet files below a directory, which need not exist."""
         found = (f"{self.root}/{place}/{one.path}" for one in (self / place).files())
@@ -134,8 +141,8 @@ class Store:
         filters: Any = None,
         each: Callable[[pa.Table], pa.Table] = _same,
     ) -> pa.Table | None:
-        """The table of this name; None if it does not exist yet. `each` is applied to the rows of each log partition:
-        all rows of a group are in one of them."""
+        """The table of this name; None if it does not exist yet. `each` is applied to the rows of each file: all
+        rows of a group are in one of them."""
         files = self.files(f"tables/{name}")
         if not files:
             return None
@@ -157,6 +164,11 @@ def encoding(schema: pa.Schema) -> dict[str, Any]:
         "use_dictionary": [f.name for f in schema if f.name not in rising and not pa.types.is_floating(f.type)],
         "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
     }
+
+
+def part_name(partition: int) -> str:
+    """The file of a table's rows from this log partition on."""
+    return f"part-{partition:05}.parquet"
 
 
 def by_partition(files: Iterable[str]) -> dict[int, dict[str, list[str]]]:

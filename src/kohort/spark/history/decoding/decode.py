@@ -164,7 +164,7 @@ def decode(keys: pa.Array, values: pa.Array, *, dictionaries: bool = False) -> p
     text = _Text(named, dictionaries)
     spread = groups.spread
     arrays = [
-        numbers(kinds, pa.int16(), kinds != NOTHING),
+        numbers(kinds, pa.int16(), kinds != UNSET),
         numbers(statuses, pa.int8()),
         numbers(versions, pa.int16(), versions != NOTHING),
         text.column(named.groups, None),

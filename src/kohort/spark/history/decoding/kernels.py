@@ -69,14 +69,15 @@ class GroupArrays(NamedTuple):
 
 
 def keys(data: Any, starts: Any, ends: Any, kinds: Any, out: Any) -> Any:
-    """Read keys: the record type into `kinds`, the rest into a row of `out`, of width KEY_WIDTH."""
+    """Read keys: the record type into `kinds`, UNSET if there is none; the rest into a row of `out`, of width
+    KEY_WIDTH."""
     for row in range(len(starts)):
         at, end = starts[row], ends[row]
         one = out[row]
         one[GROUP + 1] = one[SECOND + 1] = NOTHING
         one[KEY_STATUS] = READ
         if end - at < 2:
-            kinds[row] = NOTHING
+            kinds[row] = UNSET
             one[KEY_STATUS] = MALFORMED
             continue
         kind = int16(data, at)

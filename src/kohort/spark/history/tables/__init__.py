@@ -1,4 +1,4 @@
-"""Makes the tables of a history from decoded log records, for one log partition at a time.
+"""Makes the tables of a history from decoded log records, for whole log partitions.
 
 commits         offset commits as a series for each place; sawteeth, rates
 group_records   the records of groups as arrays, their members flat

@@ -1,4 +1,4 @@
-"""The offset commits of one log partition: for each place (group, topic, partition) a series in the log's order.
+"""The offset commits of whole log partitions: for each place (group, topic, partition) a series in the log's order.
 
 A commit that is lower than the one before it is a step back. Its meaning depends on the commits that follow:
 
@@ -20,7 +20,16 @@ import pyarrow as pa
 
 from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.decoding.kernels import NOTHING, READ, TOMBSTONE
-from kohort.spark.history.tables.columns import dense, encoded, instants, milliseconds, named, nullable, words
+from kohort.spark.history.tables.columns import (
+    dense,
+    encoded,
+    instants,
+    log_places,
+    milliseconds,
+    named,
+    nullable,
+    words,
+)
 from kohort.spark.history.tables.spans import codes
 
 STEPS = ("first", "forward", "same", "back", "deleted")
@@ -84,7 +93,7 @@ class Commits:
 def commits_of(table: pa.Table) -> Commits:
     """The commits in a table of log records, which may be in any order; a repeated record counts once."""
     status, kind = dense(table.column("status")), dense(table.column("kind"))
-    log = dense(table.column("log_offset"))
+    log = log_places(table)
     rows = np.flatnonzero((kind >= 0) & (kind <= 1) & ((status == READ) | (status == TOMBSTONE)))
     rows = rows[np.unique(log[rows], return_index=True)[1]]
     group, group_names = encoded(table.column("group"))

@@ -1,4 +1,4 @@
-"""The records of groups in one log partition, as arrays."""
+"""The records of groups in whole log partitions, as arrays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from kohort.spark.history.decoding.columns import Numbers
 from kohort.spark.history.decoding.kernels import READ, TOMBSTONE
-from kohort.spark.history.tables.columns import dense, encoded, milliseconds, one_array, taken
+from kohort.spark.history.tables.columns import dense, encoded, log_places, milliseconds, one_array, taken
 from kohort.spark.history.tables.spans import Steps
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """A row for each record, in the order of the log. `group` and `member` index their names."""
+    """A row for each record, in the order of each log partition. `group` and `member` index their names."""
 
     table: pa.Table
     kind: Numbers
@@ -36,7 +36,7 @@ class GroupRecords:
     @classmethod
     def of(cls, table: pa.Table, topic_names: Mapping[bytes, str]) -> GroupRecords:
         """The records of a table in any order; a repeated record counts once. `topic_names` are by topic id."""
-        status, log = dense(table.column("status")), dense(table.column("log_offset"))
+        status, log = dense(table.column("status")), log_places(table)
         rows = np.flatnonzero((status == READ) | (status == TOMBSTONE))
         table = table.take(pa.array(rows[np.unique(log[rows], return_index=True)[1]]))
         group, group_names = encoded(table.column("group"))

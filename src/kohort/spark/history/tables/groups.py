@@ -1,4 +1,4 @@
-"""The records of groups in one log partition: generations, members, and the events that rebalances are made of.
+"""The records of groups in whole log partitions: generations, members, and the events that rebalances are made of.
 
 A classic group's record (type 2) has all members. A consumer group has records for its epoch (3) and for its target's
 epoch (6), and for each member one with its ids (5) and one with its assignment (8). Both become the same tables.
