@@ -45,6 +45,8 @@ CALM = Patience(parked=0.3, late=0.5, sweep=2.0, measured=True)
 SPEEDS = (1, FACTOR, SLOWEST)
 LATE, DRIFT = 0.4, 0.5
 """In seconds of a scenario: by how much one answer may be late, and by how much all answers together."""
+LONGEST_UNWAITED_S = 5.0
+"""How long a scenario that waits for nothing may take, in its seconds: who was given a member id has ten to join."""
 
 UNSET = {
     "group.max.size": "2147483647",
@@ -302,6 +304,7 @@ class Kit:
         )
         transcript: list[list[str]] = []
         failure: Lines = ()
+        began = time.monotonic()
         pulse: Pulse | None = None
         stack = ExitStack()
         try:
@@ -326,10 +329,13 @@ class Kit:
         came = failure or tuple(transcript[at])
         waited = sum(scenario.hints.elapsed_ms[: at + 1]) > 0
         late_s = 0.0 if pulse is None else pulse.late_s
-        is_late = waited and (late_s > LATE * factor or world.late_s > DRIFT * factor)
+        took_s = time.monotonic() - began
+        is_late = (
+            late_s > LATE * factor or world.late_s > DRIFT * factor if waited else took_s > LONGEST_UNWAITED_S * factor
+        )
         rows = _concerned(file.rows, [*came, *expected[at].lines])
         found = Difference(file.name, scenario.commands[at], came, expected[at].lines, rows)
-        late_s = max(late_s, world.late_s) if is_late else 0.0
+        late_s = (max(late_s, world.late_s) if waited else took_s) if is_late else 0.0
         return Play(file.name, file.rows, differences=(found,), late_s=late_s)
 
     # -- a sequence
