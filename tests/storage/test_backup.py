@@ -322,7 +322,7 @@ def test_a_directory_that_is_not_empty(file: Path, tmp_path: Path) -> None:
         directory.mkdir()
         for name in names:
             (directory / name).write_bytes(b"")
-        with pytest.raises(StorageError, match=f"is not empty {told}; restore into a new or an empty directory"):
+        with pytest.raises(StorageError, match=f"is not empty {told}; choose a new or an empty directory"):
             RestoredDirectory(directory)
         assert sorted(path.name for path in directory.iterdir()) == names
     with pytest.raises(StorageError, match="is a file"):

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from storage_batches import LOG, OTHER, OWN, commit, make_batch, opened_postgres, own_append, own_records
 
 from kohort.storage import sqlite
+from kohort.storage.copying import copy_logs, sums_of
 from kohort.storage.memory import MemoryStorage
 from kohort.storage.protocol import (
     ABORT_MARKER,
@@ -65,6 +66,9 @@ class Engines(RuleBasedStateMachine):
         self.own_end = 0
 
     def first_engine(self) -> Storage:
+        """An empty one."""
+        if hasattr(self, "directory"):
+            shutil.rmtree(self.directory)
         self.directory = Path(tempfile.mkdtemp(prefix="kohort-"))
         return self.opened()
 
@@ -186,6 +190,16 @@ class Engines(RuleBasedStateMachine):
     def restart(self) -> None:
         self.engine.close()
         self.engine = self.opened()
+
+    @precondition(lambda self: not self.turn)
+    @rule()
+    def migrate(self) -> None:
+        """The history goes on in a copy of the engine."""
+        between = MemoryStorage()
+        sums = copy_logs(self.engine, between, lambda size: None)
+        self.engine.close()
+        self.engine = self.first_engine()
+        assert copy_logs(between, self.engine, lambda size: None) == sums == sums_of(self.engine, lambda size: None)
 
     @invariant()
     def they_agree(self) -> None:

@@ -20,7 +20,7 @@ transactions/   `kohort transactions`
 acls/           `kohort acls`
 metrics/        `kohort metrics`
 console/        `kohort console`
-backups/        `kohort backup`, `verify` and `restore`
+backups/        `kohort backup`, `verify`, `restore` and `migrate`
 pipelines/      `kohort pipeline`
 gateway/        `kohort gateway`
 conformance/    `kohort conformance`

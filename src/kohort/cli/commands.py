@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backup": ("kohort.cli.backups.backup", "Back up a data directory, while its server runs or not."),
     "verify": ("kohort.cli.backups.verify", "Check a backup or a stopped data directory for damage."),
     "restore": ("kohort.cli.backups.restore", "Make a data directory of a backup."),
+    "migrate": ("kohort.cli.backups.migrate", "Migrate all data to PostgreSQL, or back."),
     "produce": ("kohort.cli.records.produce", "Write records to a topic."),
     "consume": ("kohort.cli.records.consume", "Read records of a topic."),
     "pipeline": ("kohort.cli.pipelines.app", "Run data pipelines on Spark."),

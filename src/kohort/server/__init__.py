@@ -7,6 +7,7 @@ supervisor        what systemd learns: ready, stopping, still replaying, turns e
 stopped           one request to the broker of a stopped data directory
 database/         a server whose data is in a database
 backups/          backup, verification and restore of a data directory
+migration/        migration of all data to a database, and back
 turns             the turn loop: drives the schedule of turns, commits in the writer thread
 memory/           the memory of the process, and the garbage collector
 clock             the server's time, which tests replace

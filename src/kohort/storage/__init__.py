@@ -19,6 +19,7 @@ directory         the data directory's lock; finds damage in the write-ahead log
 stored_file       a database that is only read: a backup, or a stopped data directory
 backup            copies the database, also while a server uses it
 seal              the checksum of a whole backup, at its end
+copying           copies all logs to another engine, and compares them
 postgres/         the PostgreSQL engine (experimental)
-restored_directory  a data directory that is made from a backup
+restored_directory  a data directory that is made from a backup or a database
 """

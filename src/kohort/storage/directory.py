@@ -19,7 +19,12 @@ if os.name == "posix":
 
 LOCK_NAME = "kohort.lock"
 RESTORING = "kohort.restoring"
-"""A directory within the data directory, from the beginning of a restore to its end (restored_directory.py)."""
+MIGRATING = "kohort.migrating"
+"""Directories within the data directory, from the beginning of a restore or migration to its end
+(restored_directory.py)."""
+UNFINISHED = {RESTORING: "restore", MIGRATING: "migration"}
+MIGRATED = "kohort.migrated"
+"""A file in a data directory whose data was migrated: where to."""
 OUR_FILES = "kohort."
 """Their names begin with this."""
 NO_DATA = ("lost+found",)
@@ -103,11 +108,41 @@ def _holder(lock: int) -> str:
 
 
 def check_restored(directory: Path) -> None:
-    """Raises StorageError for a directory whose restore is not finished."""
-    if os.path.lexists(directory / RESTORING):
-        raise StorageError(
-            f"the data directory {directory} has a restore that was interrupted; repeat kohort restore, which begins "
-            "anew, or delete the directory"
+    """Raises StorageError for a directory to which a restore or migration is not finished."""
+    for name, what in UNFINISHED.items():
+        if os.path.lexists(directory / name):
+            command = f"kohort {'restore' if name == RESTORING else 'migrate'}"
+            raise StorageError(
+                f"the data directory {directory} has a {what} that was interrupted; repeat {command}, which begins "
+                "anew, or delete the directory"
+            )
+
+
+def migrated_to(directory: Path) -> str | None:
+    """Where the data has gone; None if it was not migrated. Raises StorageError."""
+    with os_errors(f"read {directory / MIGRATED}"):
+        try:
+            return (directory / MIGRATED).read_text(encoding="utf-8").strip() or "another place"
+        except FileNotFoundError:
+            return None
+
+
+def mark_migrated(directory: Path, place: str) -> None:
+    """No server starts on the directory from now on. Raises StorageError."""
+    path = directory / MIGRATED
+    with os_errors(f"write {path}"):
+        path.write_text(f"{place}\n", encoding="utf-8")
+        sync(path)
+        sync(directory)
+
+
+def check_not_migrated(directory: Path) -> None:
+    """Raises WrongDirectory."""
+    place = migrated_to(directory)
+    if place is not None:
+        raise WrongDirectory(
+            f"the data of {directory} was migrated to {place}: serve that. If that was never served, delete "
+            f"{directory / MIGRATED} to serve this directory again"
         )
 
 

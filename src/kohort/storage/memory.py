@@ -157,8 +157,9 @@ class MemoryStorage:
 
     def _apply(self, operation: Operation) -> None:
         match operation:
-            case CreateLog(log=key, start_offset=start_offset):
+            case CreateLog(log=key, start_offset=start_offset, open_transactions=open_transactions):
                 self._logs[key] = _Log(start_offset)
+                self._logs[key].open_transactions = open_transactions
             case DeleteLog(log=key):
                 del self._logs[key]
             case Append(log=key, batches=batches):

@@ -57,7 +57,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """The newest coordinator epoch of the producer up to this batch; -1 before its first marker."""
 
 
-def opened(batch: StoredBatch) -> int:
+def opened(batch: StoredBatch | BatchInfo) -> int:
     """By how much an appended batch changes the number of open transactions: 1, 0 or -1."""
     if batch.kind == TRANSACTIONAL:
         return int(batch.transaction_start == batch.base_offset)
@@ -133,6 +133,9 @@ class LogInfo(msgspec.Struct, frozen=True, gc=False):
 class CreateLog(msgspec.Struct, frozen=True, gc=False):
     log: LogKey
     start_offset: int = 0
+    open_transactions: int = 0
+    """For a copy of a log: how many transactions the removed batches of the original began, less those that they
+    ended."""
 
 
 class DeleteLog(msgspec.Struct, frozen=True, gc=False):

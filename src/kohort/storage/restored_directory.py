@@ -1,8 +1,8 @@
-"""A data directory that a restore makes from a backup.
+"""A data directory that a restore makes from a backup, or a migration from a database.
 
-The copy is prepared in the directory `kohort.restoring` within the data directory, as a data directory of its own, and
-moves to its place when it is whole and synced. As long as `kohort.restoring` is there, no server starts on the data
-directory, and another restore begins anew.
+The copy is prepared in the directory `kohort.restoring` (or `kohort.migrating`) within the data directory, as a data
+directory of its own, and moves to its place when it is whole and synced. As long as that directory is there, no server
+starts on the data directory, and another restore or migration begins anew.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NAMED = 3
 
 class RestoredDirectory:
     """Creates and locks `directory`, which must be empty. Then `copy`, change what is in `prepared`, and `finish`, or
-    `discard`. Raises StorageError."""
+    `discard`. `name` is that of the directory in which the copy is prepared. Raises StorageError."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = RESTORING) -> None:
         self.directory = directory
-        self.prepared = directory / RESTORING
+        self.prepared = directory / name
         """The data directory in which the copy is prepared."""
         self._is_new = not directory.exists()
-        _check_empty(directory)
+        check_empty(directory, name)
         self._lock = DirectoryLock(directory)
         try:
             with os_errors(f"use the data directory {directory}"):
@@ -84,6 +84,10 @@ class RestoredDirectory:
             sync(self.directory)
         self._lock.release()
 
+    def release(self) -> None:
+        """Keep what is prepared, for a repetition, and give the lock back."""
+        self._lock.release()
+
     def discard(self) -> None:
         """Remove everything. Does nothing after `finish`."""
         if not self.prepared.exists():
@@ -97,13 +101,15 @@ class RestoredDirectory:
                 self.directory.rmdir()
 
 
-def _check_empty(directory: Path) -> None:
-    """Raises StorageError for a directory with anything but the remains of an interrupted restore."""
+def check_empty(directory: Path, name: str = RESTORING) -> bool:
+    """Raises StorageError for a directory with anything but the remains of an interrupted restore or migration. Returns
+    whether these are there."""
     if not directory.is_dir():
-        return  # it is missing, or the lock says what is wrong
-    names = sorted(name for name in os.listdir(directory) if not name.startswith(".") and name not in NO_DATA)
-    is_restoring = RESTORING in names
-    strange = [name for name in names if name != LOCK_NAME and not (is_restoring and name.startswith(OUR_FILES))]
+        return False  # it is missing, or the lock says what is wrong
+    names = sorted(each for each in os.listdir(directory) if not each.startswith(".") and each not in NO_DATA)
+    has_remains = name in names
+    strange = [each for each in names if each != LOCK_NAME and not (has_remains and each.startswith(OUR_FILES))]
     if strange:
         named = ", ".join(strange[:NAMED]) + (f" and {len(strange) - NAMED} more" if len(strange) > NAMED else "")
-        raise StorageError(f"{directory} is not empty ({named}); restore into a new or an empty directory")
+        raise StorageError(f"{directory} is not empty ({named}); choose a new or an empty directory")
+    return has_remains

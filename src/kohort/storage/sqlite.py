@@ -213,8 +213,8 @@ class SqliteStorage(SqliteReads):
         if not isinstance(operation, Append):
             self._write_rows()
         match operation:
-            case CreateLog(start_offset=start):
-                self._logs[key] = changed[key] = LogRow(self._next_log_id, key, start, start, 0, start)
+            case CreateLog(start_offset=start, open_transactions=opened_before):
+                self._logs[key] = changed[key] = LogRow(self._next_log_id, key, start, start, 0, start, opened_before)
                 self._next_log_id += 1
                 return
             case DeleteLog():

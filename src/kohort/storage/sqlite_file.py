@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kohort.storage.directory import LOCK_NAME, DirectoryLock, check_restored
+from kohort.storage.directory import LOCK_NAME, DirectoryLock, check_not_migrated, check_restored
 from kohort.storage.protocol import DamagedFile, StorageError, WrongDirectory
 from kohort.storage.sqlite_format import APPLICATION_ID, FORMAT_VERSION, PAGE_SIZE, WHOLE_SCHEMA
 from kohort.storage.watched_files import WatchedFiles
@@ -97,6 +97,7 @@ class SqliteFile(DatabaseFile):
         self._lock = DirectoryLock(data_dir)
         try:
             check_restored(data_dir)
+            check_not_migrated(data_dir)
         except StorageError:
             self._lock.release()
             raise

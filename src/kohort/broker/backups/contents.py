@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kohort.broker.state import BrokerState
+from kohort.coordinator.transactions.transaction import State
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -17,6 +18,16 @@ class Contents(msgspec.Struct, frozen=True):
     """With members or offsets."""
     transactional_ids: int
     users: int
+
+
+class Details(msgspec.Struct, frozen=True):
+    """What data consists of besides."""
+
+    acls: int
+    quotas: int
+    share_partitions: int
+    """With a state of share groups."""
+    open_transactions: int
 
 
 class BeyondEnd(msgspec.Struct, frozen=True):
@@ -45,6 +56,16 @@ def contents_of(state: BrokerState) -> Contents:
         groups=len(groups),
         transactional_ids=sum(len(shard.ids) for shard in state.transactions.shards),
         users=len(state.catalog.credentials.by_user),
+    )
+
+
+def details_of(state: BrokerState) -> Details:
+    transactions = [each for shard in state.transactions.shards for each in shard.ids.values()]
+    return Details(
+        acls=len(state.catalog.acls),
+        quotas=len(state.catalog.quotas),
+        share_partitions=sum(len(shard.states) for shard in state.shares.shards),
+        open_transactions=sum(each.state is State.ONGOING for each in transactions),
     )
 
 

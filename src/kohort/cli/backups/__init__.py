@@ -1,7 +1,8 @@
-"""Backup, verification and restore of a data directory.
+"""Backup, verification and restore of a data directory; migration to a database and back.
 
 backup   `kohort backup`
 verify   `kohort verify`
 restore  `kohort restore`
-wording  what the three commands say of data
+migrate  `kohort migrate`
+wording  what these commands say of data
 """

@@ -7,6 +7,9 @@ leases         which process is a node, which node owns the data, and who takes 
 slot_table     nodes that serve at once: who owns which slots, takeovers, moves
 ask_table      requests that nodes pass on to the controller, and their answers
 schema         the tables and the functions of a commit
+tables         creates the tables, and judges those that are there
+unserved       a database that no node serves: source or target of a migration
+reads          the reads of `Storage`, from memory and with a reader
 batch_index    what the engine keeps in memory of a log: all about its batches but their data
 changes        the operations of a commit as rows, and what they do to the index
 loading        reads the tables of logs and batches at the start

@@ -100,8 +100,8 @@ def apply(operations: Sequence[Operation], logs: dict[LogKey, LogIndex], numbers
     for operation in operations:
         key = operation.log
         if isinstance(operation, CreateLog):
-            no = numbers.pop()
-            logs[key] = changes.created[no] = LogIndex(no, key, operation.start_offset, operation.start_offset)
+            no, start = numbers.pop(), operation.start_offset
+            logs[key] = changes.created[no] = LogIndex(no, key, start, start, operation.open_transactions)
             continue
         log = logs[key]
         match operation:

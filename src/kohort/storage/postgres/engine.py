@@ -10,7 +10,7 @@ one a `LogReader`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ import asyncpg
 
 from kohort.storage.check import Extent, check_operations
 from kohort.storage.postgres.ask_table import Asked, AskTable
-from kohort.storage.postgres.batch_index import LogIndex
 from kohort.storage.postgres.changes import apply
 from kohort.storage.postgres.connections import NO_ANSWER, NotThePrimary, Server, connect, shown
 from kohort.storage.postgres.io_thread import IoThread
@@ -27,18 +26,12 @@ from kohort.storage.postgres.leases import Leases, NodeAddress, Timing
 from kohort.storage.postgres.loading import load
 from kohort.storage.postgres.purge import purge_piece
 from kohort.storage.postgres.reader import Logs, PostgresReader
-from kohort.storage.postgres.schema import (
-    FORMAT_VERSION,
-    LOCK,
-    NUMBERS_A_BLOCK,
-    SHARED_SCHEMA,
-    SHARED_VERSION,
-    WHOLE_SCHEMA,
-)
+from kohort.storage.postgres.reads import PostgresReads
+from kohort.storage.postgres.schema import FORMAT_VERSION, NUMBERS_A_BLOCK, SHARED_VERSION, UNFINISHED
 from kohort.storage.postgres.slot_table import LogEnd, Seen, SlotTable
+from kohort.storage.postgres.tables import prepare
 from kohort.storage.postgres.writer import Connected, Writer, is_passing
 from kohort.storage.protocol import (
-    BatchInfo,
     CreateLog,
     Fenced,
     GiveSlots,
@@ -48,7 +41,6 @@ from kohort.storage.protocol import (
     LogKey,
     NoLog,
     Operation,
-    ProducerBatch,
     StorageError,
     StoredBatch,
     TakeSlots,
@@ -64,7 +56,7 @@ PURGE_PAUSE_S = 0.05
 """Between two pieces: turns come first."""
 
 
-class PostgresStorage:
+class PostgresStorage(PostgresReads):
     """Call `open` before anything else but `abandon` and `close`. `failed` is called in a thread if another process
     takes over between two commits."""
 
@@ -76,8 +68,13 @@ class PostgresStorage:
         failed: Callable[[Exception], None] = lambda error: None,
         timing: Timing = Timing(),
         move_s: float | None = None,
+        *,
+        fills: bool = False,
     ) -> None:
-        """`move_s`: all nodes serve at once, and slots move at most so often (seconds). None: one node owns all."""
+        """`move_s`: all nodes serve at once, and slots move at most so often (seconds). None: one node owns all.
+
+        `fills`: as the target of a migration. The database must have no data, or that of an unfinished migration, which
+        is removed; no node serves it before `UnservedDatabase.finish`."""
         self.shown = shown(url)
         self._url = url
         self._node = address.id
@@ -86,6 +83,7 @@ class PostgresStorage:
         self._leases.fenced = failed
         self.is_ours: Callable[[], bool] | None = self._leases.clock.holds
         self._shares = move_s is not None
+        self._fills = fills
         self._slots = SlotTable(self._leases, self._dial, move_s or 0.0, self._log)
         self._asks = AskTable(self._dial, self._log)
         self._served: set[int] = set()
@@ -169,38 +167,18 @@ class PostgresStorage:
                 return connected
 
     async def _prepare(self, connection: asyncpg.Connection[Any], server: Server) -> None:
-        """The tables. Several nodes may start at once."""
-        async with connection.transaction():
-            await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-            if await connection.fetchval("SELECT to_regclass('kohort.cluster')") is None:
-                await connection.execute(WHOLE_SCHEMA)
-                if self._shares:
-                    await connection.execute(SHARED_SCHEMA)
-                await connection.execute(
-                    "INSERT INTO kohort.cluster VALUES (true, $1, $2)", self._format, server.system_identifier
-                )
-        version, identifier = await connection.fetchrow("SELECT format, system_identifier FROM kohort.cluster")
-        if version in (FORMAT_VERSION, SHARED_VERSION) and version != self._format:
-            raise StorageError(
-                f"the nodes of {self.shown} were started with cluster.serving={'one' if self._shares else 'all'}, and "
-                f"this one with cluster.serving={'all' if self._shares else 'one'}: a database keeps the mode of its "
-                "first node. Start this one with the same setting, or choose another database"
-            )
-        if version != self._format:
-            raise StorageError(
-                f"the tables in {self.shown} have format {version}, and this kohort knows {self._format}: start the "
-                "kohort that wrote them, or choose another database"
-            )
-        if identifier != server.system_identifier:
-            raise StorageError(
-                f"{self.shown} is a copy: its tables were made in another PostgreSQL server (system identifier "
-                f"{identifier}, here {server.system_identifier}). If the copy is complete and nothing uses the "
-                f"original any more: UPDATE kohort.cluster SET system_identifier = {server.system_identifier}"
-            )
+        await prepare(connection, server, self.shown, self._format)
 
     @property
     def _format(self) -> int:
+        if self._fills:
+            return UNFINISHED
         return SHARED_VERSION if self._shares else FORMAT_VERSION
+
+    @property
+    def incarnation(self) -> int:
+        """Of the node's row: another process that has taken over since has another one."""
+        return self._leases.incarnation
 
     def abandon(self) -> None:
         with suppress(StorageError):
@@ -365,57 +343,3 @@ class PostgresStorage:
     def _extent(self, key: LogKey) -> Extent | None:
         log = self._logs.by_key.get(key)
         return None if log is None else Extent(log.start_offset, log.end_offset)
-
-    # -- reading
-
-    def _held(self, key: LogKey) -> LogIndex | None:
-        return self._logs.by_key.get(key)
-
-    def logs(self) -> list[LogInfo]:
-        return [log.info() for _, log in sorted(self._logs.by_key.items())]
-
-    def log_info(self, log: LogKey) -> LogInfo | None:
-        held = self._held(log)
-        return None if held is None else held.info()
-
-    def read(self, log: LogKey, offset: int, max_bytes: int) -> list[StoredBatch]:
-        return self._reader.read(log, offset, max_bytes)
-
-    def batches(self, log: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
-        held = self._held(log)
-        return iter(()) if held is None else held.infos(offset)
-
-    def first_at_or_after(self, log: LogKey, timestamp: int) -> StoredBatch | None:
-        return self._reader.first_at_or_after(log, timestamp)
-
-    def max_timestamp(self, log: LogKey) -> BatchInfo | None:
-        held = self._held(log)
-        return None if held is None else held.max_timestamp()
-
-    def producer_batches(self, log: LogKey, producer_id: int, limit: int) -> list[ProducerBatch]:
-        held = self._held(log)
-        return [] if held is None else held.producer_batches(producer_id, limit)
-
-    def last_of_producer(self, log: LogKey, producer_id: int) -> ProducerBatch | None:
-        held = self._held(log)
-        return None if held is None else held.last_of_producer(producer_id)
-
-    def producers_ending_before(self, log: LogKey, offset: int) -> list[BatchInfo]:
-        held = self._held(log)
-        return [] if held is None else held.producers_ending_before(offset)
-
-    def open_transactions(self, log: LogKey) -> list[BatchInfo]:
-        held = self._held(log)
-        return [] if held is None else held.open_transaction_batches()
-
-    def aborted_transactions(self, log: LogKey) -> list[BatchInfo]:
-        held = self._held(log)
-        return [] if held is None else held.aborted_transactions()
-
-    def kept_producers(self, log: LogKey) -> bytes:
-        held = self._held(log)
-        return b"" if held is None else held.kept_producers
-
-    def producers(self, log: LogKey, after: int = -1, limit: int = 1 << 31) -> list[int]:
-        held = self._held(log)
-        return [] if held is None else held.producers(after, limit)

@@ -140,7 +140,7 @@ class Leases:
             held = await connection.fetchval(
                 "SELECT instance FROM kohort.node_lease WHERE id = $1 AND until > clock_timestamp()", node.id
             )
-            if held is not None and not _has_ended(held):
+            if held is not None and not has_ended(held):
                 return None
             sent_at = _now_s()
             self.incarnation, turn = await connection.fetchrow(
@@ -323,8 +323,8 @@ def _instance(process: int | None = None) -> str:
         return "-"
 
 
-def _has_ended(instance: str) -> bool:
-    """True if the process was one of this machine, and is gone."""
+def has_ended(instance: str) -> bool:
+    """True if the process that a lease names was one of this machine, and is gone."""
     parts = instance.split()
     mine = _instance().split()
     if len(parts) != 4 or parts[:2] != mine[:2]:
