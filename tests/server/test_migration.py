@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from postgres_server import PostgresServer
 from queue_world import SHARES
 from raw_kafka import RawKafka, committed, produced_at
 from wire_driver import batch, produce_request
@@ -263,6 +265,73 @@ def moved_apart(before: StoredFile, first: Path, url: str) -> Migrated:
     with closing(UnservedDatabase(url)) as after:
         assert everything(after) == found
     return done
+
+
+class Numbers:
+    """What no two clusters may give."""
+
+    def __init__(self) -> None:
+        self.producer_ids: list[int] = []
+        self.tokens: list[int] = []
+        self.epochs: list[dict[tuple[str, int], int]] = []
+
+    def take(self, server: KohortServer) -> None:
+        with closing(RawKafka(server.bootstrap_servers)) as raw, Cluster(server.bootstrap_servers) as cluster:
+            made = raw.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+            self.producer_ids.append(made.producer_id)
+            topics = cluster.topics(internal=True).values()
+            self.epochs.append(
+                {(part.topic, part.index): part.leader_epoch for topic in topics for part in topic.partitions}
+            )
+        with blocking_lead(server.bootstrap_servers, "nightly") as election:
+            self.tokens.append(next(iter(election)).token)
+
+
+def test_a_round_trip_over_nodes_that_serve_at_once(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    """They have leader epochs and producer ids in tables."""
+    numbers = Numbers()
+    urls = [postgres_server.create(f"serving{n}") for n in range(2)]
+    places: list[dict[str, Any]] = [
+        {"data_dir": tmp_path / "first"},
+        *({"storage": url, "cluster_serving": "all"} for url in urls),
+        {"data_dir": tmp_path / "last"},
+    ]
+    values: list[str] = []
+    for former, place in zip([None, *places], places, strict=False):
+        if former is not None:
+            from_, to = (str(each.get("storage") or each["data_dir"]) for each in (former, place))
+            migrate(from_, to, lambda: False, lambda progress: None, serves_all="storage" in place)
+        with KohortServer(**place) as server:
+            if former is None:
+                server.create_topic("t", 5)
+            values.append(str(place))
+            server.produce("t", values[-1], partition=0)
+            with Cluster(server.bootstrap_servers) as cluster:
+                committed = cluster.committed("billing")
+                assert (committed["t", 0].offset if former is not None else 0) == len(values) - 1
+                cluster.commit("billing", {("t", 0): len(values)})
+                [part] = cluster.fetch({("t", 0): 0}, max_wait_ms=1_000)
+                assert [record.value for record in records(part, 0)] == [value.encode() for value in values]
+            numbers.take(server)
+    assert numbers.producer_ids == sorted(set(numbers.producer_ids))
+    assert numbers.tokens == sorted(set(numbers.tokens))
+    for before, after in pairwise(numbers.epochs):
+        assert before.keys() <= after.keys()
+        assert all(after[place] > epoch for place, epoch in before.items())
+
+
+def test_open_transactions_have_no_place_at_nodes_that_serve_at_once(tmp_path: Path, postgres_url: str) -> None:
+    def wanted() -> Any:
+        return count(str(tmp_path), postgres_url, serves_all=True)
+
+    with KohortServer(data_dir=tmp_path) as server:
+        server.create_topic("payments", 1)
+        World().in_transaction(server.bootstrap_servers, "t")
+    with pytest.raises(StorageError, match=r"transactions are open in 1 partitions.*kohort transactions abort"):
+        wanted()
+    with KohortServer(data_dir=tmp_path) as server, Cluster(server.bootstrap_servers) as cluster:
+        cluster.fence_producer("t")
+    assert wanted().notes == ("transactional ids are copied, and nodes that serve at once do not serve them yet",)
 
 
 @pytest.fixture

@@ -17,6 +17,9 @@ from kohort.storage.postgres.leases import Timing
 from kohort.storage.postgres.schema import LOCK
 from kohort.storage.postgres.unserved import UnservedDatabase, check_fillable
 from kohort.storage.protocol import Append, CreateLog, Fenced, StorageError, StoredBatch
+from kohort.storage.slots import SLOTS, Numbers
+
+NUMBERS = Numbers(tuple(range(SLOTS)), 5_000)
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def filled(postgres_url: str) -> list[StoredBatch]:
 
 
 def filling(url: str) -> PostgresStorage:
-    return opened_postgres(url, 0, fills=True)
+    return opened_postgres(url, 0, fills=1)
 
 
 def test_a_stopped_database_is_read(filled: list[StoredBatch], postgres_url: str) -> None:
@@ -102,12 +105,12 @@ def test_a_lost_lock_is_noticed(filled: list[StoredBatch], postgres_url: str, ad
 
 
 def test_a_target_is_served_when_it_is_finished(postgres_url: str, admin: psycopg.Connection[Any]) -> None:
-    assert not check_fillable(postgres_url)
+    assert not check_fillable(postgres_url, 1)
     with closing(filling(postgres_url)) as storage:
         commit(storage, [CreateLog(LOG), Append(LOG, (make_batch(0),))])
         with pytest.raises(StorageError, match=r"another migration to .* runs, or has just been killed: node 0 at"):
             filling(postgres_url)
-    assert check_fillable(postgres_url)
+    assert check_fillable(postgres_url, 1)
     for open_ in (opened_postgres, UnservedDatabase):
         with pytest.raises(StorageError, match="is the target of a migration that runs or was interrupted"):
             open_(postgres_url)
@@ -118,22 +121,38 @@ def test_a_target_is_served_when_it_is_finished(postgres_url: str, admin: psycop
         UnservedDatabase(postgres_url, unfinished=(0, storage.incarnation - 1))
     with closing(UnservedDatabase(postgres_url, unfinished=(0, storage.incarnation))) as database:
         assert len(database.read(LOG, 0, 1 << 30)) == 2
-        database.finish()
-    for refused in (check_fillable, filling):
+        database.finish(NUMBERS)
+    for refused in (lambda: check_fillable(postgres_url, 1), lambda: filling(postgres_url)):
         with pytest.raises(StorageError, match="holds data of kohort already"):
-            refused(postgres_url)
+            refused()
     assert admin.execute("SELECT count(*) FROM kohort.node").fetchone() == (0,)
     with closing(opened_postgres(postgres_url, 5)) as served:
         assert len(served.read(LOG, 0, 1 << 30)) == 2
 
 
+def test_nodes_that_serve_at_once_get_larger_numbers(postgres_url: str) -> None:
+    with closing(opened_postgres(postgres_url, 0, fills=2)) as storage:
+        commit(storage, [CreateLog(LOG)])
+    with pytest.raises(StorageError, match="a migration with another --serving"):
+        check_fillable(postgres_url, 1)
+    with closing(UnservedDatabase(postgres_url, unfinished=(0, storage.incarnation))) as database:
+        database.finish(NUMBERS)
+    with pytest.raises(StorageError, match=r"cluster\.serving=all"):
+        opened_postgres(postgres_url)
+    with closing(UnservedDatabase(postgres_url)) as database:
+        assert database.numbers == NUMBERS
+    with closing(opened_postgres(postgres_url, 3, move_s=1.0)) as served:
+        seen = served.look()
+        assert seen is not None
+        assert set(seen.owners) == {3}
+        assert seen.epochs == tuple(epoch + 1 for epoch in NUMBERS.epochs)
+        assert served.take_producer_ids(10) == NUMBERS.next_producer_id
+
+
 def test_databases_that_are_no_source(postgres_url: str, admin: psycopg.Connection[Any]) -> None:
     with pytest.raises(StorageError, match="has no data of kohort"):
         UnservedDatabase(postgres_url)
-    with closing(opened_postgres(postgres_url, move_s=1.0)):
-        pass
-    with pytest.raises(StorageError, match=r"cluster\.serving=all"):
-        UnservedDatabase(postgres_url)
+    opened_postgres(postgres_url).close()
     admin.execute("UPDATE kohort.cluster SET format = 99")
     with pytest.raises(StorageError, match="format 99"):
         UnservedDatabase(postgres_url)

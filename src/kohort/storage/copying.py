@@ -179,14 +179,16 @@ def _begun_before(source: Storage, info: LogInfo) -> int:
 
 def sums_of(storage: Storage, done: Done) -> dict[LogKey, LogSum]:
     """Read everything. Raises StorageError."""
-    sums = {}
-    for info in storage.logs():
-        adding = _Adding()
-        for batches in _read(storage, info):
-            adding.add(batches)
-            done(sum(len(batch.data) for batch in batches))
-        sums[info.key] = adding.sum(storage, info)
-    return sums
+    return {info.key: sum_of(storage, info, done) for info in storage.logs()}
+
+
+def sum_of(storage: Storage, info: LogInfo, done: Done) -> LogSum:
+    """Read one log. Raises StorageError."""
+    adding = _Adding()
+    for batches in _read(storage, info):
+        adding.add(batches)
+        done(sum(len(batch.data) for batch in batches))
+    return adding.sum(storage, info)
 
 
 def differences(before: Mapping[LogKey, LogSum], after: Mapping[LogKey, LogSum]) -> Iterator[tuple[LogKey, str]]:

@@ -12,12 +12,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
+import msgspec
+
 from kohort.storage.protocol import LogKey
 
 SLOTS = 128
 CONTROLLER_SLOT = 0
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 NO_NODE = -1
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """What must never go back, and what nodes that serve at once have in tables, and others in the metadata log."""
+
+    epochs: tuple[int, ...]
+    """Of each slot: the leader epoch of its partitions, or the largest of these."""
+    next_producer_id: int
+    """No id from this one on was given."""
 
 
 def slot_of(log: LogKey) -> int:

@@ -10,7 +10,7 @@ from kohort.cli.backups.wording import contents_text, size_text
 from kohort.cli.connect import UNREACHABLE, complain, fail
 from kohort.cli.groups.wording import duration
 from kohort.cli.interrupt import interrupts
-from kohort.cli.option_objects import FAILED, App
+from kohort.cli.option_objects import FAILED, App, choice
 from kohort.cli.output import Format, Output, plural, print_document
 
 if TYPE_CHECKING:
@@ -44,6 +44,15 @@ def migrate(
             callback=_checked_place,
         ),
     ],
+    serving: Annotated[
+        str,
+        typer.Option(
+            "--serving",
+            metavar="one|all",
+            help="Of a new database: the cluster.serving of its nodes, which it keeps.",
+            **choice(["one", "all"]),
+        ),
+    ] = "one",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be copied; change nothing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -52,14 +61,17 @@ def migrate(
     Stop the server first. Records, groups, offsets, generations, transactions, users and ACLs go on as after a restart.
     Every partition of the copy is compared with the source. No server starts on the source afterwards.
     """
+    serves_all = serving == "all"
+    if serves_all and "://" not in to:
+        raise typer.BadParameter("all is for databases: one server serves a directory", param_hint=["--serving"])
     from kohort.server.migration import migrate as work
 
     try:
         if dry_run:
-            _tell_counted(work.count(from_, to), output)
+            _tell_counted(work.count(from_, to, serves_all=serves_all), output)
             return
         with _Line() as line, interrupts.careful():
-            done = work.migrate(from_, to, interrupts.asked, line.show)
+            done = work.migrate(from_, to, interrupts.asked, line.show, serves_all=serves_all)
     except work.Stopped:
         complain("interrupted; nothing was migrated: no server starts on the target, and the source is as it was")
         interrupts.check()

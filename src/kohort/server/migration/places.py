@@ -23,6 +23,7 @@ from kohort.storage.directory import (
 )
 from kohort.storage.protocol import Storage, StorageError
 from kohort.storage.restored_directory import RestoredDirectory, check_empty
+from kohort.storage.slots import Numbers
 from kohort.storage.sqlite import SqliteStorage
 from kohort.storage.stored_file import StoredFile, database_in
 
@@ -39,6 +40,8 @@ class Source(Protocol):
     storage: Storage
     migrated_to: str | None
     """Where the data has gone in an earlier migration."""
+    numbers: Numbers | None
+    """Of nodes that serve at once; None if the metadata log has them."""
 
     def mark(self, place: str) -> None:
         """The data has gone: no server starts on it from now on. Raises StorageError."""
@@ -51,6 +54,8 @@ class Target(Protocol):
 
     shown: str
     is_database: bool
+    serves_all: bool
+    """Its nodes are to serve at once."""
 
     def check(self, size: int) -> bool:
         """Whether it is the target of an interrupted migration. Changes nothing. Raises StorageError if it has data, or
@@ -62,8 +67,9 @@ class Target(Protocol):
     def read(self) -> Storage:
         """What was written, read anew; close it."""
 
-    def finish(self, storage: Storage) -> None:
-        """Servers may start on it. `storage`: as `read` gave it; it is closed."""
+    def finish(self, storage: Storage, numbers: Numbers) -> None:
+        """Servers may start on it. `storage`: as `read` gave it; it is closed. `numbers` are for nodes that serve at
+        once."""
 
     def discard(self) -> None:
         """Remove what can be removed of an unfinished target."""
@@ -83,11 +89,13 @@ def source_of(place: str, *, fences: bool) -> Source:
     return _DirectorySource(Path(place), locks=fences)
 
 
-def target_of(place: str) -> Target:
-    return _DatabaseTarget(place) if is_url(place) else _DirectoryTarget(Path(place))
+def target_of(place: str, *, serves_all: bool) -> Target:
+    return _DatabaseTarget(place, serves_all=serves_all) if is_url(place) else _DirectoryTarget(Path(place))
 
 
 class _DirectorySource:
+    numbers: Numbers | None = None
+
     def __init__(self, directory: Path, *, locks: bool) -> None:
         if directory.is_file():
             raise StorageError(
@@ -120,6 +128,7 @@ def _check_stopped(directory: Path) -> None:
 
 class _DirectoryTarget:
     is_database = False
+    serves_all = False
 
     def __init__(self, directory: Path) -> None:
         self.shown = str(directory.absolute())
@@ -147,7 +156,7 @@ class _DirectoryTarget:
         assert self._directory is not None
         return StoredFile(self._directory.prepared)
 
-    def finish(self, storage: Storage) -> None:
+    def finish(self, storage: Storage, numbers: Numbers) -> None:
         assert self._directory is not None
         storage.close()
         self._directory.finish()
@@ -177,6 +186,7 @@ class _DatabaseSource:
         self.storage: Storage = self._database
         self.shown = self._database.shown
         self.migrated_to = self._database.migrated_to
+        self.numbers = self._database.numbers
 
     def mark(self, place: str) -> None:
         self._database.mark_migrated(place)
@@ -188,23 +198,26 @@ class _DatabaseSource:
 class _DatabaseTarget:
     is_database = True
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, serves_all: bool) -> None:
         with _with_driver():
             from kohort.storage.postgres.connections import shown
+            from kohort.storage.postgres.schema import FORMAT_VERSION, SHARED_VERSION
         self.shown = shown(url)
+        self.serves_all = serves_all
+        self._format = SHARED_VERSION if serves_all else FORMAT_VERSION
         self._url = url
         self._incarnation = 0
 
     def check(self, size: int) -> bool:
         from kohort.storage.postgres.unserved import check_fillable
 
-        return check_fillable(self._url)
+        return check_fillable(self._url, self._format)
 
     def fill(self) -> Storage:
         from kohort.storage.postgres.engine import PostgresStorage
         from kohort.storage.postgres.leases import NodeAddress
 
-        storage = PostgresStorage(self._url, NodeAddress(FILLING_NODE), fills=True)
+        storage = PostgresStorage(self._url, NodeAddress(FILLING_NODE), fills=self._format)
         try:
             storage.open()
         except BaseException:
@@ -218,11 +231,11 @@ class _DatabaseTarget:
 
         return UnservedDatabase(self._url, unfinished=(FILLING_NODE, self._incarnation))
 
-    def finish(self, storage: Storage) -> None:
+    def finish(self, storage: Storage, numbers: Numbers) -> None:
         from kohort.storage.postgres.unserved import UnservedDatabase
 
         assert isinstance(storage, UnservedDatabase)
-        storage.finish()
+        storage.finish(numbers)
 
     def discard(self) -> None:
         """The tables say that they are unfinished."""

@@ -27,7 +27,7 @@ from kohort.storage.postgres.loading import load
 from kohort.storage.postgres.purge import purge_piece
 from kohort.storage.postgres.reader import Logs, PostgresReader
 from kohort.storage.postgres.reads import PostgresReads
-from kohort.storage.postgres.schema import FORMAT_VERSION, NUMBERS_A_BLOCK, SHARED_VERSION, UNFINISHED
+from kohort.storage.postgres.schema import FORMAT_VERSION, NUMBERS_A_BLOCK, SHARED_VERSION
 from kohort.storage.postgres.slot_table import LogEnd, Seen, SlotTable
 from kohort.storage.postgres.tables import prepare
 from kohort.storage.postgres.writer import Connected, Writer, is_passing
@@ -69,12 +69,12 @@ class PostgresStorage(PostgresReads):
         timing: Timing = Timing(),
         move_s: float | None = None,
         *,
-        fills: bool = False,
+        fills: int = 0,
     ) -> None:
         """`move_s`: all nodes serve at once, and slots move at most so often (seconds). None: one node owns all.
 
-        `fills`: as the target of a migration. The database must have no data, or that of an unfinished migration, which
-        is removed; no node serves it before `UnservedDatabase.finish`."""
+        `fills`: as the target of a migration, of this format. The database must have no data, or that of an unfinished
+        migration, which is removed; no node serves it before `UnservedDatabase.finish`."""
         self.shown = shown(url)
         self._url = url
         self._node = address.id
@@ -172,7 +172,7 @@ class PostgresStorage(PostgresReads):
     @property
     def _format(self) -> int:
         if self._fills:
-            return UNFINISHED
+            return -self._fills
         return SHARED_VERSION if self._shares else FORMAT_VERSION
 
     @property

@@ -16,8 +16,9 @@ from __future__ import annotations
 FORMAT_VERSION = 1
 SHARED_VERSION = 2
 """The format of a database whose nodes serve at once. It has more tables, and leader epochs that count differently."""
-UNFINISHED = -FORMAT_VERSION
-"""The format while a migration fills the database, and after one that was interrupted. No node serves it."""
+
+# While a migration fills a database, and after one that was interrupted, its format is the negative of what it will be.
+# No node serves it.
 NUMBERS_A_BLOCK = 1000
 """Numbers of logs that a node reserves at a time."""
 

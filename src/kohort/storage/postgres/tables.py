@@ -8,14 +8,7 @@ import asyncpg
 
 from kohort.storage.postgres.connections import Server
 from kohort.storage.postgres.leases import has_ended
-from kohort.storage.postgres.schema import (
-    FORMAT_VERSION,
-    LOCK,
-    SHARED_SCHEMA,
-    SHARED_VERSION,
-    UNFINISHED,
-    WHOLE_SCHEMA,
-)
+from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, SHARED_SCHEMA, SHARED_VERSION, WHOLE_SCHEMA
 from kohort.storage.protocol import StorageError
 
 _LIVING = """
@@ -33,14 +26,13 @@ async def prepare(connection: asyncpg.Connection[Any], server: Server, shown: st
         found = await format_of(connection)
         if found is None:
             await connection.execute(WHOLE_SCHEMA)
-            if format_ == SHARED_VERSION:
+            if abs(format_) == SHARED_VERSION:
                 await connection.execute(SHARED_SCHEMA)
             await connection.execute(
                 "INSERT INTO kohort.cluster VALUES (true, $1, $2)", format_, server.system_identifier
             )
-        elif format_ == UNFINISHED:
-            if found != UNFINISHED:
-                raise holds_data(shown)
+        elif format_ < 0:
+            check_unfinished(found, format_, shown)
             await _remove_former(connection, shown)
     await judge(connection, server, shown, format_)
 
@@ -53,8 +45,14 @@ async def format_of(connection: asyncpg.Connection[Any]) -> int | None:
     return found
 
 
-def holds_data(shown: str) -> StorageError:
-    return StorageError(f"{shown} holds data of kohort already; migrate to a database without a schema kohort")
+def check_unfinished(found: int, format_: int, shown: str) -> None:
+    """Raises StorageError unless the tables are those of an interrupted migration to this format."""
+    if found >= 0:
+        raise StorageError(f"{shown} holds data of kohort already; migrate to a database without a schema kohort")
+    if found != format_:
+        raise StorageError(
+            f"{shown} has the rest of a migration with another --serving: repeat that, or DROP SCHEMA kohort CASCADE"
+        )
 
 
 async def _remove_former(connection: asyncpg.Connection[Any], shown: str) -> None:
@@ -78,7 +76,7 @@ async def living_node(connection: asyncpg.Connection[Any]) -> tuple[int, str] | 
 async def judge(connection: asyncpg.Connection[Any], server: Server, shown: str, format_: int) -> None:
     """Raises StorageError for tables that a node of this format must not use."""
     version, identifier = await connection.fetchrow("SELECT format, system_identifier FROM kohort.cluster")
-    if version == UNFINISHED and version != format_:
+    if version < 0 and version != format_:
         raise StorageError(
             f"{shown} is the target of a migration that runs or was interrupted, and no node serves it: repeat kohort "
             "migrate, which begins anew, or choose another database"

@@ -22,13 +22,23 @@ from kohort.storage.postgres.io_thread import IoThread
 from kohort.storage.postgres.loading import load
 from kohort.storage.postgres.reader import Logs, PostgresReader
 from kohort.storage.postgres.reads import PostgresReads
-from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, SHARED_VERSION, UNFINISHED
-from kohort.storage.postgres.tables import format_of, holds_data, judge, living_node, mark_migrated, migrated_to
+from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, SHARED_VERSION
+from kohort.storage.postgres.tables import check_unfinished, format_of, judge, living_node, mark_migrated, migrated_to
 from kohort.storage.protocol import Lease, Operation, StorageError, Unavailable
+from kohort.storage.slots import NO_NODE, SLOTS, Numbers
 
 LOCK_S = 5.0
 """How long an open waits for another process that holds the lock."""
 AGAIN_S = 0.1
+
+_STOPPED_NODE = f"""
+INSERT INTO kohort.node_lease (id, incarnation, until, instance, host, port, listeners)
+VALUES ({NO_NODE}, 0, clock_timestamp(), '', '', 0, '{{}}')
+"""
+_SLOTS = f"""
+INSERT INTO kohort.slot (id, owner, epoch)
+SELECT u.id, {NO_NODE}, u.epoch FROM unnest($1::int[], $2::int[]) u(id, epoch)
+"""
 
 T = TypeVar("T")
 
@@ -46,6 +56,8 @@ class UnservedDatabase(PostgresReads):
         self.shown = shown(url)
         self.migrated_to: str | None = None
         """Where the data has gone, if it was migrated."""
+        self.numbers: Numbers | None = None
+        """Of nodes that serve at once; None if one node owns all."""
         self._url = url
         self._fences = fences
         self._unfinished = unfinished
@@ -72,18 +84,15 @@ class UnservedDatabase(PostgresReads):
         found = await format_of(connection)
         if found is None:
             raise StorageError(f"{self.shown} has no data of kohort: it has no tables in the schema kohort")
-        if found == SHARED_VERSION:
-            raise StorageError(
-                f"the nodes of {self.shown} serve at once (cluster.serving=all): such a database cannot be migrated yet"
-            )
         await connection.execute("SET idle_session_timeout = 0")
         await self._lock(connection)
         if self._unfinished is None:
             self.migrated_to = await migrated_to(connection)
             if self.migrated_to is None:
-                await judge(connection, server, self.shown, FORMAT_VERSION)
+                known = SHARED_VERSION if found == SHARED_VERSION else FORMAT_VERSION
+                await judge(connection, server, self.shown, known)
         else:
-            await judge(connection, server, self.shown, UNFINISHED)
+            await judge(connection, server, self.shown, -abs(found))
             node, incarnation = self._unfinished
             held = await connection.fetchval("SELECT incarnation FROM kohort.node WHERE id = $1", node)
             if held != incarnation:
@@ -95,6 +104,10 @@ class UnservedDatabase(PostgresReads):
             for table in ("node", "node_lease"):
                 await connection.execute(f"UPDATE kohort.{table} SET incarnation = incarnation + 1")
         self._logs.by_key = await load(connection)
+        if found == SHARED_VERSION:
+            epochs = [row[0] for row in await connection.fetch("SELECT epoch FROM kohort.slot ORDER BY id")]
+            next_id = await connection.fetchval("SELECT next_id FROM kohort.producer_ids")
+            self.numbers = Numbers(tuple(epochs or [0] * SLOTS), next_id)
 
     async def _lock(self, connection: asyncpg.Connection[Any]) -> None:
         end = time.monotonic() + LOCK_S
@@ -113,15 +126,22 @@ class UnservedDatabase(PostgresReads):
         assert self._connection is not None
         self._wait(mark_migrated(self._connection, place))
 
-    def finish(self) -> None:
-        """The migration is done, and nodes may serve the database. Raises StorageError, also if the lock was lost."""
-        self._wait(self._finish())
+    def finish(self, numbers: Numbers) -> None:
+        """The migration is done, and nodes may serve the database; if these serve at once, with larger numbers than
+        `numbers`. Raises StorageError, also if the lock was lost."""
+        self._wait(self._finish(numbers))
 
-    async def _finish(self) -> None:
-        assert self._connection is not None
-        async with self._connection.transaction():
-            await self._connection.execute(f"UPDATE kohort.cluster SET format = {FORMAT_VERSION}")
-            await self._connection.execute("TRUNCATE kohort.node, kohort.node_lease, kohort.slot")
+    async def _finish(self, numbers: Numbers) -> None:
+        connection = self._connection
+        assert connection is not None
+        async with connection.transaction():
+            await connection.execute("TRUNCATE kohort.node, kohort.node_lease, kohort.slot")
+            format_ = await connection.fetchval("UPDATE kohort.cluster SET format = -format RETURNING format")
+            if format_ == SHARED_VERSION:
+                # The slots belong to a node that has stopped, so the first node takes them over, with the next epochs.
+                await connection.execute(_STOPPED_NODE)
+                await connection.execute(_SLOTS, list(range(len(numbers.epochs))), list(numbers.epochs))
+                await connection.execute("UPDATE kohort.producer_ids SET next_id = $1", numbers.next_producer_id)
 
     # -- what a Storage has besides
 
@@ -143,21 +163,20 @@ class UnservedDatabase(PostgresReads):
             self._io.stop()
 
 
-def check_fillable(url: str) -> bool:
-    """Whether a database may be the target of a migration. Returns whether it has the rest of one that was interrupted.
-    Raises StorageError. Starts an event loop."""
-    return asyncio.run(_check_fillable(url))
+def check_fillable(url: str, format_: int) -> bool:
+    """Whether a database may be the target of a migration to this format. Returns whether it has the rest of one that
+    was interrupted. Raises StorageError. Starts an event loop."""
+    return asyncio.run(_check_fillable(url, format_))
 
 
-async def _check_fillable(url: str) -> bool:
+async def _check_fillable(url: str, format_: int) -> bool:
     try:
         connection, _ = await connect(url, "migration", "reader")
         try:
             found = await format_of(connection)
             if found is None:
                 return False
-            if found != UNFINISHED:
-                raise holds_data(shown(url))
+            check_unfinished(found, -format_, shown(url))
             return True
         finally:
             connection.terminate()
