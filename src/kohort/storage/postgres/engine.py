@@ -167,7 +167,7 @@ class PostgresStorage(PostgresReads):
                 return connected
 
     async def _prepare(self, connection: asyncpg.Connection[Any], server: Server) -> None:
-        await prepare(connection, server, self.shown, self._format)
+        await prepare(connection, server, self.shown, self._format, self._log)
 
     @property
     def _format(self) -> int:

@@ -9,7 +9,7 @@ import asyncpg
 from kohort.storage.postgres.connections import Server
 from kohort.storage.postgres.leases import has_ended
 from kohort.storage.postgres.schema import FORMAT_VERSION, LOCK, SHARED_SCHEMA, SHARED_VERSION, WHOLE_SCHEMA
-from kohort.storage.protocol import StorageError
+from kohort.storage.protocol import Log, StorageError
 
 _LIVING = """
 SELECT id, host, port, instance, extract(epoch FROM until - clock_timestamp())::float AS left_s
@@ -18,11 +18,13 @@ FROM kohort.node_lease WHERE until > clock_timestamp() ORDER BY id
 _EMPTY = "TRUNCATE kohort.node, kohort.node_lease, kohort.slot, kohort.log, kohort.kept_producers, kohort.batch"
 
 
-async def prepare(connection: asyncpg.Connection[Any], server: Server, shown: str, format_: int) -> None:
+async def prepare(connection: asyncpg.Connection[Any], server: Server, shown: str, format_: int, log: Log) -> None:
     """Create the tables if they are missing. Several nodes may start at once. Raises StorageError for tables that a
     node of this format must not use."""
     async with connection.transaction():
-        await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        if not await connection.fetchval(f"SELECT pg_try_advisory_xact_lock({LOCK})"):
+            log.info("waiting: another node registers, or a migration uses the database", storage=shown)
+            await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         found = await format_of(connection)
         if found is None:
             await connection.execute(WHOLE_SCHEMA)
