@@ -17,9 +17,11 @@ from raw_kafka import RawKafka, committed, produced_at
 from wire_driver import batch, produce_request
 
 from kohort.client import BlockingWorkQueue
+from kohort.client.admin.acls import ALLOW, LITERAL, OPERATIONS, RESOURCES, AclBinding
 from kohort.client.cluster import Cluster
 from kohort.client.coordination.blocking_election import blocking_lead
 from kohort.client.records import records
+from kohort.config import AUTHORIZER
 from kohort.server.migration.migrate import Migrated, Progress, Stopped, StorageError, count, migrate
 from kohort.storage.postgres.unserved import UnservedDatabase
 from kohort.storage.protocol import LogKey, Storage
@@ -42,7 +44,10 @@ SETTINGS: dict[str, Any] = {
     "log_cleaner_min_cleanable_ratio": 0.0,
     "log_retention_check_interval_ms": 50,
     "offsets_topic_num_partitions": 3,
+    "authorizer_class_name": AUTHORIZER,
+    "super_users": "User:ANONYMOUS",
 }
+RULE = AclBinding(RESOURCES["topic"], "orders", LITERAL, "User:alice", "*", OPERATIONS["read"], ALLOW)
 GROUP = "billing"
 NOW_MS = time.time_ns() // 1_000_000
 """Retention would delete older records."""
@@ -99,6 +104,7 @@ class World:
             cluster.create_topic("table", 1, configs={"cleanup.policy": "compact"})
             cluster.add_scram_user("alice", "secret", iterations=4096)
             cluster.alter_client_quotas({"client-id": "bulk"}, {"consumer_byte_rate": 1e6})
+            cluster.create_acls([RULE])
             for number in range(5):
                 cluster.produce("table", 0, [NewRecord(b"k", b"%d" % number, 1_000)])
             cluster.produce("orders", 1, [NewRecord(None, b"%d" % number, NOW_MS) for number in range(5)])
@@ -144,6 +150,8 @@ class World:
             assert first_offset(cluster, "table") >= 3
             assert cluster.offsets([("orders", 1)], at="earliest") == {("orders", 1): 2}
             assert [user.name for user in cluster.scram_users()] == ["alice"]
+            assert cluster.acls() == (RULE,)
+            assert len(cluster.explain_group(GROUP).stories) >= self.generation
             assert [quota.values for quota in cluster.client_quotas()] == [{"consumer_byte_rate": 1e6}]
 
     def produce(self, raw: RawKafka, *, again: bool = False) -> int:
@@ -254,7 +262,7 @@ def test_clients_go_on_over_a_round_trip(tmp_path: Path, postgres_url: str) -> N
     assert there.counted.contents.topics == back.counted.contents.topics == 4
     assert there.counted.details == back.counted.details
     details = there.counted.details
-    assert (details.open_transactions, details.quotas, details.share_partitions) == (1, 1, 1)
+    assert (details.open_transactions, details.share_partitions, details.quotas, details.acls) == (1, 1, 1, 1)
     assert there.counted.contents.users == 1
 
 
