@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from wire_driver import Wire
 
+from kohort.broker.backups.numbers import write_numbers
+from kohort.broker.backups.raising import raise_numbers
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
+from kohort.storage.slots import SLOTS, Numbers
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
 from kohort.wire.schemas.metadata_records import UpstreamApi, UpstreamBroker, UpstreamValue
@@ -59,6 +62,21 @@ def test_commits_find_the_topic_also_after_a_restart(wire: Wire) -> None:
     assert committed(again) == {("t", 1): 5, ("t", 2): 5}
     answer = again.connect().ask(ApiVersionsRequest(client_software_name="c", client_software_version="1"), 3)
     assert [api.api_key for api in answer.api_keys] == [18], "clients are told what they were told before"
+
+
+@pytest.mark.parametrize("is_restore", [True, False])
+def test_it_stays_what_it_is_when_numbers_are_raised(wire: Wire, is_restore: bool) -> None:
+    """By a restore, or by a migration from nodes that serve at once. Another cluster gives its epochs."""
+    state = wire.restarted().broker.state
+    if is_restore:
+        turn, _ = raise_numbers(state, state.now)
+    else:
+        turn = write_numbers(state, Numbers((9,) * SLOTS, 5_000), state.now)
+    wire.storage.commit(turn.operations, wire.storage.acquire())
+    again = wire.restarted().broker.state.catalog
+    assert again.topics["t"] == wire.broker.state.catalog.topics["t"]
+    assert min(each.leader_epoch for each in again.topics["__consumer_offsets"].partitions) >= 10
+    assert again.next_producer_id >= 5_000
 
 
 def test_it_has_no_logs_and_no_leader_here(wire: Wire) -> None:

@@ -25,7 +25,7 @@ def numbers_of(state: BrokerState) -> Numbers:
 def write_numbers(state: BrokerState, numbers: Numbers, now: Millis) -> Turn:
     """The turn that makes the metadata log say more than `numbers`. `state` was loaded, and has had no turn."""
     state.turn.begin(now)
-    for topic in list(state.catalog.topics.values()):
+    for topic in [topic for topic in state.catalog.topics.values() if not topic.is_followed]:
         partitions = [
             changed(each, leader_epoch=max(each.leader_epoch, numbers.epochs[slot_of(topic.log_key(index))]) + 1)
             for index, each in enumerate(topic.partitions)

@@ -54,7 +54,7 @@ def raise_numbers(state: BrokerState, now: Millis) -> tuple[Turn, Raised]:
     has_clock = 0 < since_ms // EPOCH_MS < _LARGEST
     by_clock = since_ms // EPOCH_MS if has_clock else _NONE
     state.turn.begin(now)
-    for topic in list(state.catalog.topics.values()):
+    for topic in [topic for topic in state.catalog.topics.values() if not topic.is_followed]:
         partitions = [changed(one, leader_epoch=raised(one.leader_epoch, by_clock)) for one in topic.partitions]
         state.topics.change(topic, assignments=partitions)
     if state.catalog.topics:  # otherwise no server has ever started on the data
