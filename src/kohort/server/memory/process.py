@@ -30,15 +30,14 @@ LOOK_S = 0.1
 RETURN_AGAIN_S = 1.0
 """To return memory takes up to twenty milliseconds, in which other threads that need memory wait."""
 SHORT_S = 0.3
-"""The same above SHORT, if the last time was worth it: freed memory grows by up to 100 MB a second."""
+"""The same above AIM, if the last time was worth it: freed memory grows by up to 100 MB a second."""
 LONGEST_S = 16.0
 """Before memory is returned again, if little was returned."""
 WORTH_BYTES = 16 * 1024 * 1024
 """So much is worth being returned."""
-SHORT = 0.9
-"""Above this part of its limit, a process gives requests and answers less room at once."""
-AIM = 0.95
-"""The part of its limit that a process is to have at most: between two looks it grows by up to 10 MB."""
+AIM = 0.9
+"""The part of its limit that a process is to have at most. Above it, requests and answers get less room at once: between
+two looks it grows by 10 MB and more."""
 LEAST = 0.4
 """The part of their limits that requests and answers always have."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -123,7 +122,7 @@ class ProcessMemory:
         if part >= 1.0:
             self._limit_to(1.0)
             return
-        if self._resident > SHORT * self._most_bytes:  # some of it may be freed memory, which is returned soon
+        if self._resident > AIM * self._most_bytes:  # some of it may be freed memory, which is returned soon
             self._limit_to(min(part, self._part))
             self._pause_s = SHORT_S if self._was_worth_it else RETURN_AGAIN_S
         pause_s = min(self._pause_s, RETURN_AGAIN_S) if besides > self._besides_then + WORTH_BYTES else self._pause_s
