@@ -36,9 +36,9 @@ LONGEST_S = 16.0
 WORTH_BYTES = 16 * 1024 * 1024
 """So much is worth being returned."""
 AIM = 0.9
-"""The part of its limit that a process is to have at most. Above it, requests and answers get less room at once: between
-two looks it grows by 10 MB and more."""
-LEAST = 0.4
+"""The part of its limit that a process is to have at most. Above it, requests and answers get less room at once:
+between two looks it grows by 10 MB and more."""
+LEAST = 0.3
 """The part of their limits that requests and answers always have."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's names of its settings (malloc.h)."""
