@@ -14,14 +14,14 @@ SHARE_BUGS = {
     # -- locks
     "anybody ends a lock": bug((SIMULATOR,), (PARTITION, "if begin > first or holder != member:", "if begin > first:")),
     "a lock ends early": bug(
-        (SIMULATOR,), (PARTITION, "lambda lock: lock[4] <= now, limit", "lambda lock: True, limit")
+        (SIMULATOR,), (PARTITION, "lambda lock: lock[4] <= now, settings", "lambda lock: True, settings")
     ),
     "a delivery is not counted": bug(
         (SIMULATOR,), (PARTITION, "self.add(first, last, count + 1)", "self.add(first, last, count)")
     ),
     "a record is archived one delivery too early": bug(
         (SIMULATOR,),
-        (PARTITION, "ARCHIVED if count >= limit else AVAILABLE", "ARCHIVED if count >= limit - 1 else AVAILABLE"),
+        (PARTITION, "count < settings.delivery_limit:", "count < settings.delivery_limit - 1:"),
     ),
     # -- the start
     "the start passes records that were given back": bug(
