@@ -263,8 +263,10 @@ def _with_shares(plan: Plan) -> Plan:
 
 
 def _with_overseers(plan: Plan) -> Plan:
-    """Operators of share groups, some of which have dead letters written. Drawn from a generator of their own."""
+    """Operators of share groups, some of which have dead letters written."""
     random = Random(f"{plan.seed}/overseers")
+    if random.random() >= 0.5:
+        return plan
     groups = dict.fromkeys(actor.options["group"] for actor in plan.cast if actor.kind == "share")
     cast = []
     for group in groups:
@@ -274,8 +276,7 @@ def _with_overseers(plan: Plan) -> Plan:
             "dead_letters": random.random() < 0.6,
             "copies": random.random() < 0.5,
         }
-        if random.random() < 0.5:
-            cast.append(Cast("overseer", f"overseer-{group}", options))
+        cast.append(Cast("overseer", f"overseer-{group}", options))
     return replace(plan, cast=(*plan.cast, *cast))
 
 
