@@ -66,6 +66,14 @@ def test_deliveries_in_vain_and_locks_that_end() -> None:
     assert locks.text.startswith("takes 6 records from members within 2.0 s")
 
 
+def test_records_without_dead_letters() -> None:
+    after = reported(counts={"rejected": 3, "dead letters": 1, "without a dead letter": 2})
+    findings = [finding for finding in found(after, after, MEMBER) if finding.kind == "no dead letters"]
+    assert [(finding.severity, finding.text) for finding in findings] == [
+        (Severity.WARNING, "gave up 2 records without dead letters, although it names a dead-letter topic")
+    ]
+
+
 def test_records_that_the_group_gave_up() -> None:
     rows = [
         [3, 3, 5, "delivered too often", "m-1", NOW_MS - 60_000],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from kohort.testing import KohortServer
@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[KohortServer]:
         yield found
 
 
-def prepare(server: KohortServer, records: int, partitions: int = 1) -> None:
+def prepare(server: KohortServer, records: int, partitions: int = 1, *, dead_letters: bool = False) -> None:
     """A topic `jobs` with records, which the group `g` reads from the beginning."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
     admin.create_topics([NewTopic("jobs", partitions)])["jobs"].result()
@@ -40,6 +40,15 @@ def prepare(server: KohortServer, records: int, partitions: int = 1) -> None:
     resource.add_incremental_config(entry)
     for done in admin.incremental_alter_configs([resource]).values():
         done.result()
+    if dead_letters:
+        topic = NewTopic("dlq.jobs", 1, config={"errors.deadletterqueue.group.enable": "true"})
+        admin.create_topics([topic])["dlq.jobs"].result()
+        for name, value in (("topic.name", "dlq.jobs"), ("copy.record.enable", "true")):
+            change = ConfigResource(ConfigResource.Type.GROUP, "g")
+            name = f"errors.deadletterqueue.{name}"
+            change.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+            for done in admin.incremental_alter_configs([change]).values():
+                done.result()
     producer = Producer({"bootstrap.servers": server.bootstrap_servers, "batch.num.messages": 10})
     for index in range(records):
         producer.produce("jobs", str(index).encode(), partition=index % partitions)
@@ -131,4 +140,45 @@ def test_acknowledgements_outlast_a_crash_of_the_server(server: KohortServer) ->
         server.kill()
         server.start()
         assert take(member, 1) == [(7, 2)]
+        assert list(member.poll(0.2)) == []
+
+
+def letters(server: KohortServer, count: int) -> list[tuple[bytes, dict[str, str]]]:
+    """The values and headers of all dead letters, of which there are at least so many."""
+    reader = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "r", "auto.offset.reset": "earliest"})
+    found = []
+    deadline = time.monotonic() + 20
+    reader.assign([TopicPartition("dlq.jobs", 0, 0)])
+    try:
+        while time.monotonic() < deadline:
+            message = reader.poll(0.2 if len(found) >= count else 5.0)
+            if message is None:
+                if len(found) >= count:
+                    break
+                continue
+            assert message.error() is None, message.error()
+            headers = {key.removeprefix("__dlq.errors."): value.decode() for key, value in message.headers()}
+            found.append((message.value(), headers))
+    finally:
+        reader.close()
+    return found
+
+
+@pytest.mark.conformance("SH60", "SH61", "SH62")
+def test_rejected_records_are_dead_letters_once_also_after_a_crash_of_the_server(server: KohortServer) -> None:
+    prepare(server, 20, dead_letters=True)
+    with consumer(server) as member:
+        assert len(take(member, 20, lambda number: REJECT if number % 3 == 0 else ACCEPT)) == 20
+        server.kill()
+        server.start()
+        found = letters(server, 7)
+        assert [value for value, _ in found] == [str(number).encode() for number in range(0, 20, 3)]
+        assert found[1][1] == {
+            "topic": "jobs",
+            "partition": "0",
+            "offset": "3",
+            "group": "g",
+            "delivery.count": "1",
+            "message": "Offset rejected by client.",
+        }
         assert list(member.poll(0.2)) == []

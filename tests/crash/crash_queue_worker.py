@@ -19,6 +19,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
@@ -62,20 +64,33 @@ def take(member: ShareConsumer, until: float) -> None:
     say("done", [place for place in finished if answered.get(place[0], MISSING) is None])
 
 
+@contextmanager
+def opened(options: dict[str, Any]) -> Iterator[ShareConsumer]:
+    """A member. If it cannot say goodbye, its connections end, and with them its locks."""
+    member = ShareConsumer(
+        {
+            "bootstrap.servers": options["bootstrap"],
+            "group.id": options["group"],
+            "client.id": options["name"],
+            "share.acknowledgement.mode": "explicit",
+            "max.poll.records": 50,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 300,
+            "topic.metadata.refresh.interval.ms": 2_000,
+        }
+    )
+    try:
+        yield member
+    finally:
+        try:
+            member.close()
+        except KafkaException as error:
+            say("failed", f"close: {error.args[0].name()}")
+
+
 def run(options: dict[str, Any]) -> None:
     while True:
-        with ShareConsumer(
-            {
-                "bootstrap.servers": options["bootstrap"],
-                "group.id": options["group"],
-                "client.id": options["name"],
-                "share.acknowledgement.mode": "explicit",
-                "max.poll.records": 50,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 300,
-                "topic.metadata.refresh.interval.ms": 2_000,
-            }
-        ) as member:
+        with opened(options) as member:
             member.subscribe([options["topic"]])
             try:
                 fetched = time.monotonic()

@@ -52,7 +52,7 @@ def test_every_fault_and_every_actor_is_chosen_by_some_seed() -> None:
     members, others = {"member", "consumer", "storm"}, {"committer", "admin", "producer", "operator"}
     assert kinds == members | others | {
         *("liar", "impostor", "reader", "zombie", "candidate", "sharer", "hostile", "transactor", "auditor", "guest"),
-        *("share", "feeder"),
+        *("share", "feeder", "overseer"),
     }
     for kind in ("member", "consumer"):
         assert any("instance" in actor.options for plan in plans for actor in plan.cast if actor.kind == kind)

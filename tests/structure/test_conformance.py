@@ -55,7 +55,7 @@ ROWS = [
     for number in range(1, last + 1)
     if f"{letter}{number}" not in LEFT_OUT
 ]
-NOT_SERVED = {"A9", "SH60", "SH61", "SH62"}
+NOT_SERVED = {"A9"}
 """Rows that need several nodes, and those of dead-letter topics."""
 
 

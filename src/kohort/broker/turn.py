@@ -221,7 +221,9 @@ class Mute(msgspec.Struct, frozen=True, gc=False):
 class Complaint(msgspec.Struct, frozen=True, gc=False):
     """A line for the server's log that an operator should see."""
 
-    kind: Literal["damaged data", "failed read", "rebalance held up", "assignment refused", "answer refused"]
+    kind: Literal[
+        "damaged data", "failed read", "rebalance held up", "assignment refused", "answer refused", "no dead letters"
+    ]
     what: str
     values: tuple[tuple[str, str | int], ...] = ()
     """Names and values of the log line."""

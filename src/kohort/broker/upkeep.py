@@ -1,5 +1,6 @@
 """Periodic work: retention and compaction of logs, expiry of committed offsets, the offsets and logs of deleted topics,
-markers of transactions that end over several turns, points of the lag in seconds and windows of commits.
+markers of transactions that end over several turns, dead letters of share groups, points of the lag in seconds and
+windows of commits.
 
 The work is done in bounded pieces, one a turn, so that no client waits long. A round visits every log once. While a
 round or a compaction is under way, the broker is busy: it gets the next turn at once.
@@ -8,7 +9,7 @@ round or a compaction is under way, the broker is busy: it gets the next turn at
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kohort.broker.logs import retention
 from kohort.broker.logs.compaction import Compaction, DirtyPart
@@ -19,6 +20,9 @@ from kohort.broker.turn import Complaint, Millis
 from kohort.broker.waits.reads import FailedRead
 from kohort.coordinator.events import ExpireOffsets
 from kohort.storage.protocol import DamagedBatch, LogKey
+
+if TYPE_CHECKING:
+    from kohort.broker.shares.dead_letters import DeadLetters
 
 LOGS_A_TURN = 32
 """How many logs one turn visits."""
@@ -38,6 +42,7 @@ class Upkeep:
         self._retention_due_ms = now + self._retention_interval_ms
         self._cleaner_due_ms = now + self._cleaner_interval_ms
         self._shares_due_ms = now + SHARES_INTERVAL_MS
+        self._dead_letters: DeadLetters | None = None
         self._offsets_due_ms = now + state.config.offsets_retention_check_interval_ms
         self._expiring: deque[int] = deque()
         """The shards whose offsets are looked through: one in each turn."""
@@ -55,7 +60,7 @@ class Upkeep:
         waits = self._compaction is not None and self._compaction.waits  # for a read, as do the logs behind it
         if self._expiring or ((self._compaction is not None or self._logs) and not waits):
             return True
-        if state.shares.prunes or state.shares.releases:
+        if state.shares.prunes or state.shares.releases or (self._dead_letters is not None and self._dead_letters.busy):
             return True
         return state.transactions.endings.busy or state.groups.deletes_offsets or state.topics.deletes_logs
 
@@ -76,6 +81,8 @@ class Upkeep:
         if state.topics.spare:
             state.topics.delete_spare_logs()
         state.shares.release()
+        if state.shares.awaiting:
+            self._write_dead_letters()
         if now >= self._shares_due_ms or state.shares.prunes:
             self._shares_due_ms = now + SHARES_INTERVAL_MS
             state.shares.prune(now)
@@ -94,6 +101,13 @@ class Upkeep:
             if self._compaction is not None:
                 break
             self._look_after(self._logs.popleft())
+
+    def _write_dead_letters(self) -> None:
+        if self._dead_letters is None:
+            from kohort.broker.shares.dead_letters import DeadLetters  # most servers never write any
+
+            self._dead_letters = DeadLetters(self._state)
+        self._dead_letters.step()
 
     def _begin_round(self, now: Millis) -> None:
         everything = now >= self._retention_due_ms

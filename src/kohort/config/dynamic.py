@@ -16,6 +16,8 @@ from kohort.config.settings import SETTINGS, Config
 DYNAMIC = frozenset(
     (
         "compression.type",
+        "errors.deadletterqueue.auto.create.topics.enable",
+        "errors.deadletterqueue.topic.name.prefix",
         "log.cleaner.delete.retention.ms",
         "log.cleaner.min.cleanable.ratio",
         "log.cleanup.policy",

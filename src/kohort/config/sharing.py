@@ -56,6 +56,12 @@ class ShareConfig(ListenerConfig):
     group_share_max_partition_max_record_locks: int = _setting(
         4_000, "Largest partition.max.record.locks of a share group", low=100, high=10_000
     )
+    errors_deadletterqueue_topic_name_prefix: str = _setting(
+        "dlq.", "The names of dead-letter topics of share groups begin so; empty: any name"
+    )
+    errors_deadletterqueue_auto_create_topics_enable: bool = _setting(
+        False, "Create the dead-letter topic that a share group names, when its first dead letter is written"
+    )
     share_coordinator_state_topic_num_partitions: int = _setting(
         50, "Shards of the state of share groups; fixed when the first member joins one", low=1, high=10_000
     )

@@ -302,7 +302,7 @@ class _BrokerLog:
                 if is_new and len(known) < MOST_DAMAGES:
                     known[complaint.what] = now
                     log.error("damaged data", what=complaint.what, **dict(complaint.values))
-            case "failed read" | "rebalance held up" | "assignment refused" | "answer refused":
+            case "failed read" | "rebalance held up" | "assignment refused" | "answer refused" | "no dead letters":
                 self._limited.warning(complaint.what, **dict(complaint.values))
             case _:
                 assert_never(complaint.kind)

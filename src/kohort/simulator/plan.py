@@ -147,7 +147,9 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
         (*cast, *_operators(seed, cast)),
         int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
     )
-    plan = _with_slow_reads(_with_shares(_with_guest(_with_transactions(_with_hostile(_fenced(plan))))))
+    plan = _with_slow_reads(
+        _with_overseers(_with_shares(_with_guest(_with_transactions(_with_hostile(_fenced(plan))))))
+    )
     return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
 
 
@@ -258,6 +260,24 @@ def _with_shares(plan: Plan) -> Plan:
     }
     others = plan.cast if random.random() < 0.3 else ()
     return replace(plan, config=config, cast=(*others, *cast))
+
+
+def _with_overseers(plan: Plan) -> Plan:
+    """Operators of share groups, some of which have dead letters written."""
+    random = Random(f"{plan.seed}/overseers")
+    if random.random() >= 0.5:
+        return plan
+    groups = dict.fromkeys(actor.options["group"] for actor in plan.cast if actor.kind == "share")
+    cast = []
+    for group in groups:
+        options = {
+            "group": group,
+            "pace_ms": random.choice((300, 1_500)),
+            "dead_letters": random.random() < 0.6,
+            "copies": random.random() < 0.5,
+        }
+        cast.append(Cast("overseer", f"overseer-{group}", options))
+    return replace(plan, cast=(*plan.cast, *cast))
 
 
 def _with_slow_reads(plan: Plan) -> Plan:

@@ -22,6 +22,7 @@ from kohort.simulator.actors.impostor import Impostor
 from kohort.simulator.actors.library_user import LibraryUser
 from kohort.simulator.actors.member import Member, Owners
 from kohort.simulator.actors.operator import Operator
+from kohort.simulator.actors.overseer import Overseer
 from kohort.simulator.actors.participant import Participant
 from kohort.simulator.actors.reader import Reader
 from kohort.simulator.actors.share_member import Feeder, ShareMember
@@ -70,6 +71,7 @@ PACED: dict[str, type[Paced]] = {
     "auditor": Auditor,
     "share": ShareMember,
     "feeder": Feeder,
+    "overseer": Overseer,
 }
 DISTURBING = ("liar", "impostor", "committer", "zombie")
 """Actors that commit for partitions that they do not own."""
@@ -180,6 +182,8 @@ class Simulation:
             case _:
                 other = PACED[cast.kind](*common, options)
                 other.members, other.consumers = self._classic, self._consumers
+                if isinstance(other, Overseer):
+                    other.sharing = self._sharing
                 if isinstance(other, Transactor | Auditor):
                     other.check, other.history = self.checkers.transactions.read, self.history
                 if isinstance(other, Transactor):
@@ -195,6 +199,9 @@ class Simulation:
 
     def _consumers(self) -> list[Consumer]:
         return [member for member in self._everybody() if isinstance(member, Consumer)]
+
+    def _sharing(self) -> list[tuple[str, str]]:
+        return [(other.group, other.member_id) for other in self.others if isinstance(other, ShareMember)]
 
     def _start(self) -> None:
         world, faults = self.world, self.plan.faults

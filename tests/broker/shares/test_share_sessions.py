@@ -36,8 +36,8 @@ def test_they_are_a_feature_when_they_are_on() -> None:
     client = share_wire().connect()
     versions = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
     assert {76, 77, 78, 79, *range(83, 88), 90, 91, 92} <= {api.api_key for api in versions.api_keys}
-    assert ("share.version", 0, 1) in [(f.name, f.min_version, f.max_version) for f in versions.supported_features]
-    assert ("share.version", 1) in [(f.name, f.max_version_level) for f in versions.finalized_features]
+    assert ("share.version", 0, 2) in [(f.name, f.min_version, f.max_version) for f in versions.supported_features]
+    assert ("share.version", 2) in [(f.name, f.max_version_level) for f in versions.finalized_features]
 
 
 @pytest.mark.conformance("SH15", "SH17", "SH20")

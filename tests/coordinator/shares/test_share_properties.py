@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from share_model import KEY, World
 
-from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Cell, in_order, merge
-from kohort.coordinator.shares.events import ACCEPT, GAP, RECORD_LIMIT, REJECT, RELEASE, RENEW
+from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, Cell, in_order, merge
+from kohort.coordinator.shares.events import ACCEPT, GAP, RECORD_LIMIT, REJECT, RELEASE, RENEW, DeadLettered
 from kohort.coordinator.shares.settings import ShareSettings
 
 LIMIT, LOCK_MS, MOST_LOCKS = 4, 1_000, 20
@@ -37,6 +37,7 @@ class Model:
     """What must be true of each offset."""
 
     aborted: set[int] = field(default_factory=set)
+    dead_letters: bool = False
     entries: dict[int, Entry] = field(default_factory=dict)
 
     def entry(self, offset: int) -> Entry:
@@ -56,7 +57,7 @@ class Model:
         if kind == ACCEPT:
             entry.state = ACKNOWLEDGED
         elif kind in (REJECT, GAP) or entry.count >= LIMIT:
-            entry.state = ARCHIVED
+            entry.state = ARCHIVING if self.dead_letters and kind != GAP else ARCHIVED
 
     def expire(self, now: int) -> None:
         for offset, entry in self.entries.items():
@@ -73,10 +74,11 @@ class Model:
 
 
 class Play:
-    def __init__(self, sizes: list[int], aborted: set[int], per_snapshot: int) -> None:
-        self.world = World(ShareSettings(LOCK_MS, LIMIT, MOST_LOCKS), per_snapshot=per_snapshot)
+    def __init__(self, sizes: list[int], aborted: set[int], per_snapshot: int, dead_letters: bool) -> None:
+        rules = ShareSettings(LOCK_MS, LIMIT, MOST_LOCKS, dead_letters=dead_letters)
+        self.world = World(rules, per_snapshot=per_snapshot)
         self.world.begin()
-        self.model = Model()
+        self.model = Model(dead_letters=dead_letters)
         self.spans = []
         at = 0
         for index, size in enumerate(sizes):
@@ -135,6 +137,12 @@ class Play:
             if entry.holder == member:
                 self.model.end(offset, RELEASE)
 
+    def dead_lettered(self, first: int, size: int) -> None:
+        self.world.ask(DeadLettered(KEY, ((first, first + size - 1),), "dlq.t"))
+        for offset, entry in self.model.entries.items():
+            if first <= offset < first + size and entry.state == ARCHIVING:
+                entry.state = ARCHIVED
+
     def redeliver(self, member: str, times: int) -> None:
         for _ in range(times):
             self.acquire(member, 12, 0)
@@ -155,7 +163,7 @@ class Play:
         locks = {at: lock[2:] for lock in self.world.shard.served[KEY].locks for at in range(lock[0], lock[1] + 1)}
         for offset, entry in self.model.entries.items():
             if offset < start:
-                assert entry.state != AVAILABLE, f"{offset} is not finished, and below {start}"
+                assert entry.state in (ACKNOWLEDGED, ARCHIVED), f"{offset} is not finished, and below {start}"
                 continue
             held = (entry.holder, entry.count, entry.until) if entry.holder else None
             assert locks.pop(offset, None) == held, f"{offset}: {entry}"
@@ -170,9 +178,11 @@ class Play:
         """Everybody accepts; then everything is finished (invariants 1, 10, 14)."""
         for member in MEMBERS:
             self.release(member)
+        self.dead_lettered(0, self.end)
         for _ in range(4 * self.end + 10):
             self.acquire("a", 10, 0)
             self.ack_held("a", ACCEPT, self.end)
+            self.dead_lettered(0, self.end)
             if self.world.start == self.end:
                 break
         assert self.world.start == self.end, f"{self.world.start} of {self.end}: {self.world.cells}"
@@ -194,6 +204,7 @@ steps = st.one_of(
     ),
     st.tuples(st.just("release"), members),
     st.tuples(st.just("redeliver"), members, st.integers(1, 8)),
+    st.tuples(st.just("dead_lettered"), st.integers(0, 40), st.integers(1, 10)),
     st.tuples(st.just("wait"), st.sampled_from((1, 400, 1_000))),
     st.tuples(st.just("crash")),
 )
@@ -205,10 +216,13 @@ steps = st.one_of(
     sizes=st.lists(st.integers(1, 7), min_size=3, max_size=12),
     aborted=st.sets(st.integers(0, 11), max_size=5),
     per_snapshot=st.sampled_from((0, 3, 500)),
+    dead_letters=st.booleans(),
     history=st.lists(steps, min_size=10, max_size=40),
 )
-def test_histories(sizes: list[int], aborted: set[int], per_snapshot: int, history: list[tuple]) -> None:
-    play = Play(sizes, aborted, per_snapshot)
+def test_histories(
+    sizes: list[int], aborted: set[int], per_snapshot: int, dead_letters: bool, history: list[tuple]
+) -> None:
+    play = Play(sizes, aborted, per_snapshot, dead_letters)
     for name, *values in history:
         getattr(play, name)(*values)
         play.check()
@@ -219,7 +233,7 @@ def test_histories(sizes: list[int], aborted: set[int], per_snapshot: int, histo
 
 
 cells = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from((0, 2, 4)), st.integers(0, 3)), max_size=8
+    st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from((0, 2, 3, 4)), st.integers(0, 3)), max_size=8
 )
 
 

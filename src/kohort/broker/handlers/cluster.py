@@ -37,7 +37,8 @@ TRANSACTION_VERSION = "transaction.version"
 """The feature whose level 2 gives producers a new epoch with each end of a transaction (KIP-890)."""
 TRANSACTION_VERSIONS = 2
 SHARE_VERSION = "share.version"
-"""The feature whose level 1 is share groups (KIP-932)."""
+"""The feature whose level 1 is share groups (KIP-932), and whose level 2 is their dead-letter topics (KIP-1191), which
+Kafka has since 4.4."""
 OWN_FEATURES = (SupportedFeatureKey(name=LASTING_GENERATIONS, min_version=1, max_version=1),)
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 """FindCoordinator's key types."""
@@ -61,7 +62,7 @@ def api_versions(state: BrokerState, request: ApiVersionsRequest, context: Reque
             SupportedFeatureKey(name=GROUP_VERSION, min_version=lowest, max_version=1),
             SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=lowest, max_version=TRANSACTION_VERSIONS),
             *(
-                (SupportedFeatureKey(name=SHARE_VERSION, min_version=lowest, max_version=1),)
+                (SupportedFeatureKey(name=SHARE_VERSION, min_version=lowest, max_version=_share_level(state)),)
                 if state.shares.is_served
                 else ()
             ),
@@ -78,13 +79,17 @@ def _finalized(state: BrokerState) -> tuple[FinalizedFeatureKey, ...]:
         METADATA_VERSION: METADATA,
         GROUP_VERSION: 1 if state.serves_consumer_groups else 0,
         TRANSACTION_VERSION: state.config.transaction_version,
-        SHARE_VERSION: 1 if state.shares.is_served else 0,
+        SHARE_VERSION: _share_level(state) if state.shares.is_served else 0,
     }
     return tuple(
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in levels.items()
         if level
     )
+
+
+def _share_level(state: BrokerState) -> int:
+    return 2 if state.config.deviations.extensions else 1
 
 
 @in_steps

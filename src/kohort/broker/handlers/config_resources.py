@@ -14,7 +14,7 @@ import msgspec
 from kohort.broker.messages import shortened
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
-from kohort.broker.topics.topic_configs import TOPIC_CONFIGS, parse
+from kohort.broker.topics.topic_configs import parse, topic_configs_of
 from kohort.config import (
     ALIASES,
     DYNAMIC,
@@ -155,19 +155,20 @@ def _topic(state: BrokerState, name: str) -> Resource:
     topic = state.topic(name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}")
+    known = topic_configs_of(state.config)
     return Resource(
         "topic",
-        TOPIC_CONFIGS,
+        known,
         topic.configs,
         TOPIC_CONFIG,
-        lambda configs: _checked_topic(topic, configs),
+        lambda configs: _checked_topic(topic, configs, known),
         lambda configs: state.topics.change(topic, configs=configs),
     )
 
 
-def _checked_topic(topic: Topic, configs: dict[str, str]) -> dict[str, str]:
+def _checked_topic(topic: Topic, configs: dict[str, str], known: Mapping[str, ConfigKey]) -> dict[str, str]:
     for name, value in configs.items():
-        parse(name, value)
+        parse(name, value, known)
     own = OWN_TOPICS.get(topic.name)
     if own is not None and set(configs.get("cleanup.policy", "").replace(" ", "").split(",")) != own.cleanup:
         policy = ",".join(sorted(own.cleanup))

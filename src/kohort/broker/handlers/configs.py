@@ -19,7 +19,7 @@ from kohort.broker.handlers.config_resources import (
 from kohort.broker.messages import changed
 from kohort.broker.request import ROW_BYTES, STEP_BYTES, RequestContext, in_steps
 from kohort.broker.state import BrokerState
-from kohort.broker.topics.topic_configs import TOPIC_CONFIGS
+from kohort.broker.topics.topic_configs import topic_configs_of
 from kohort.config import DYNAMIC, of_dynamic_listener
 from kohort.coordinator.classic.checks import not_too_often
 from kohort.coordinator.settings.config_keys import STRING
@@ -123,7 +123,7 @@ def _entries(state: BrokerState, resource: Resource, broker_id: int) -> Iterable
 def described_for_creation(state: BrokerState, configs: Mapping[str, str]) -> tuple[CreatableTopicConfigs, ...]:
     """All configs of a new topic, for CreateTopics' answer: never null, which crashes Java's admin client."""
     found = []
-    for known in TOPIC_CONFIGS.values():
+    for known in topic_configs_of(state.config).values():
         synonym = synonyms(state, known, configs, TOPIC_CONFIG)[0]
         found.append(
             CreatableTopicConfigs(name=known.name, value=synonym.value, read_only=False, config_source=synonym.source)

@@ -19,7 +19,7 @@ from kohort.broker.quotas.mutations import Mutations, mutations_of
 from kohort.broker.request import ROW_BYTES, RequestContext, in_steps, rows
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import OWN_TOPICS, Topic, check_topic_name
-from kohort.broker.topics.topic_configs import parse
+from kohort.broker.topics.topic_configs import parse, topic_configs_of
 from kohort.broker.topics.topic_store import LOGS_A_TURN
 from kohort.coordinator.settings.config_keys import InvalidConfig
 from kohort.wire.errors import ErrorCode
@@ -122,7 +122,7 @@ def _create(
 ) -> Generator[int, None, CreatableTopicResult]:
     name = topic.name
     _check_new(state, name)
-    configs = _configs(topic)
+    configs = _configs(state, topic)
     assignments = _assignments(state, topic, created)
     topic_id = NO_UUID
     if not validate_only and len(assignments) <= state.topics.logs_a_turn:
@@ -171,13 +171,14 @@ def _create_large(
     return topic_id
 
 
-def _configs(topic: CreatableTopic) -> dict[str, str]:
+def _configs(state: BrokerState, topic: CreatableTopic) -> dict[str, str]:
+    known = topic_configs_of(state.config)
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{config.name} needs a value")
         try:
-            parse(config.name, config.value)
+            parse(config.name, config.value, known)
         except InvalidConfig as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         configs[config.name] = config.value

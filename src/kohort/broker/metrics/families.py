@@ -183,6 +183,13 @@ SHARE_RECORDS = _counter(
     "group",
     "outcome",
 )
+SHARE_DEAD_LETTERS = _counter(
+    f"{_SHARE}dead_letters_total",
+    "Records that were given up, by whether they are in the group's dead-letter topic, since the server began to serve "
+    "the group",
+    "group",
+    "written",
+)
 SHARE_LAG = _gauge(f"{_SHARE}lag", "Unfinished records of the partition", *_OF_SHARE)
 SHARE_START = _gauge(f"{_SHARE}start_offset", "Everything below is finished", *_OF_SHARE)
 SHARE_IN_FLIGHT = _gauge(f"{_SHARE}in_flight", "Records that members hold", *_OF_SHARE)

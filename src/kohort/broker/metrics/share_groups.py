@@ -15,12 +15,15 @@ from kohort.broker.turn import Millis
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.shares.cells import AVAILABLE
 from kohort.coordinator.shares.events import RESET, ShareKey
+from kohort.coordinator.shares.tally import DEAD_LETTERS, WITHOUT_DEAD_LETTER
 
 LEAST = 3
 """Series of a group, besides those of its outcomes and partitions."""
 FAMILIES = (f.SHARE_LAG, f.SHARE_START, f.SHARE_IN_FLIGHT, f.SHARE_GIVEN_BACK, f.SHARE_STANDS)
 """Of a partition."""
 PARTITION = "partition"
+WRITTEN = {DEAD_LETTERS: "yes", WITHOUT_DEAD_LETTER: "no"}
+"""What became of dead letters: a label."""
 
 
 def add_share_group(
@@ -49,6 +52,9 @@ def add_share_group(
             rows.append(((group_id, info.topic_name, str(index)), found))
     samples.add(f.SHARE_LAG_SUM, lag, group_id)
     samples.add(f.SHARE_IN_FLIGHT_SUM, in_flight, group_id)
+    for outcome, written in WRITTEN.items():
+        if outcome in outcomes:
+            samples.add(f.SHARE_DEAD_LETTERS, outcomes.pop(outcome), group_id, written)
     for outcome, count in sorted(outcomes.items()):
         samples.add(f.SHARE_RECORDS, count, group_id, outcome)
     if state.config.metrics_groups_granularity != PARTITION:

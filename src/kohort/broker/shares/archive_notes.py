@@ -21,6 +21,10 @@ MOST_GROUPS = 1_000
 """Groups whose time of the last entry is kept, and what is not written yet: some 40 MB at the very most."""
 
 
+_About = tuple[str, str, str]
+"""Why, the member, and what became of the dead letters."""
+
+
 class _Pending:
     __slots__ = ("ranges", "records", "told_ms")
 
@@ -29,9 +33,8 @@ class _Pending:
         self.clear()
 
     def clear(self) -> None:
-        self.records: dict[tuple[str, str], int] = {}
-        """By reason and member."""
-        self.ranges: dict[tuple[str, str], list[str]] = {}
+        self.records: dict[_About, int] = {}
+        self.ranges: dict[_About, list[str]] = {}
 
 
 class ArchiveNotes:
@@ -40,16 +43,17 @@ class ArchiveNotes:
         self._topics = topics
         self._pending: dict[str, _Pending] = {}
 
-    def note(self, effect: RecordsArchived, now: Millis) -> None:
+    def note(self, effect: RecordsArchived, now: Millis, fate: str = "") -> None:
+        """`fate`: of the dead letters; it begins with a comma."""
         pending = self._pending.pop(effect.key.group, None) or _Pending()
         self._pending[effect.key.group] = pending
         if len(self._pending) > MOST_GROUPS:
             self.tell(next(iter(self._pending)), now)
             del self._pending[next(iter(self._pending))]
         for one in effect.archived:
-            about = one.why, one.member
+            about = one.why, one.member, fate
             if about not in pending.records and len(pending.records) >= MOST_MEMBERS:
-                about = one.why, ""
+                about = one.why, "", fate
             pending.records[about] = pending.records.get(about, 0) + one.last - one.first + 1
             ranges = pending.ranges.setdefault(about, [])
             if len(ranges) <= SHOWN:
@@ -70,16 +74,16 @@ class ArchiveNotes:
             return
         group = self._groups.shards[self._groups.of(group_id)].shares.groups.get(group_id)
         entries = []
-        for (why, member_id), records in pending.records.items():
+        for (why, member_id, fate), records in pending.records.items():
             member = group.members.get(member_id) if group is not None else None
-            ranges = pending.ranges[why, member_id]
+            ranges = pending.ranges[why, member_id, fate]
             more = ", …" if len(ranges) > SHOWN else ""
             plural = "" if records == 1 else "s"
             entries.append(
                 JournalEntry(
                     group=group_id,
                     what="records archived",
-                    cause=f"{records} record{plural} {why}: {', '.join(ranges[:SHOWN])}{more}",
+                    cause=f"{records} record{plural} {why}{fate}: {', '.join(ranges[:SHOWN])}{more}",
                     generation_id=group.epoch if group is not None else -1,
                     member_id=member_id,
                     client_id=member.client_id if member is not None else "",

@@ -13,7 +13,7 @@ from kohort.broker.logs.partition import Partition
 from kohort.broker.request import ROW_BYTES
 from kohort.broker.state import BrokerState
 from kohort.broker.turn import Millis
-from kohort.coordinator.shares.cells import AVAILABLE
+from kohort.coordinator.shares.cells import AVAILABLE, archiving
 from kohort.coordinator.shares.events import RESET, ShareKey
 from kohort.coordinator.shares.share_partition import Run, SharePartition
 from kohort.coordinator.shares.state import ShareState
@@ -55,6 +55,8 @@ class ArchivedRange(msgspec.Struct, array_like=True):
     why: str
     member: str
     at_ms: Millis
+    dead_letter: str = ""
+    """The topic that has its dead letters, or what became of them; empty if the group has no dead-letter topic."""
 
 
 class Holding(msgspec.Struct):
@@ -91,6 +93,8 @@ class ShareReport(msgspec.Struct, omit_defaults=True):
     holders: dict[str, Holding] = {}
     """At most MOST_HOLDERS."""
     given_back_records: int = 0
+    awaiting_dead_letters: int = 0
+    """Records whose dead letters are not written yet."""
     most_deliveries: int = 0
     """Of the records that are in flight or given back."""
     counts: dict[str, int] = {}
@@ -137,6 +141,7 @@ def report(
                 found.given_back.append(GivenBack(first, final, count))
         if at % STEP == 0:
             yield STEP * ROW_BYTES
+    found.awaiting_dead_letters = sum(last - first + 1 for first, last, *_ in archiving(stored.cells))
     if served is not None:
         yield from _locks(found, served, stored, state.now, most)
         tally = shard.tallies.get(key)
@@ -145,7 +150,8 @@ def report(
             found.counts = dict(tally.counts)
             archived = list(tally.archived or ())[-most:] if most else []
             found.archived = [
-                ArchivedRange(one.first, one.last, one.deliveries, one.why, one.member, one.at_ms) for one in archived
+                ArchivedRange(one.first, one.last, one.deliveries, one.why, one.member, one.at_ms, one.dead_letter)
+                for one in archived
             ]
     return msgspec.json.encode(found)
 

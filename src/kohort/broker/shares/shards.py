@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kohort.broker.group_shards import GroupShards
 from kohort.broker.nodes import Node
 from kohort.broker.shares.archive_notes import ArchiveNotes
+from kohort.broker.shares.given_up import GivenUp
 from kohort.broker.shares.sessions import Session, Sessions
 from kohort.broker.topics.catalog import SHARES_TOPIC
 from kohort.broker.topics.topic_store import TopicStore
@@ -97,6 +98,9 @@ class ShareShards:
         self._over: list[Session] = []
         """Sessions that are over, whose records are given back in several steps."""
         self.archive_notes = ArchiveNotes(groups, topics)
+        self.awaiting: dict[ShareKey, None] = {}
+        """The share-partitions with records that await their dead letters, the one that is served first in front."""
+        self.given_up = GivenUp()
         self._config = config
         self._nodes = nodes
         self._topics = topics
@@ -139,6 +143,7 @@ class ShareShards:
             config.share_coordinator_state_max_entries,
             self._size,
             config.group_max_total_bytes,
+            self.awaiting,
         )
         number = self._machines.add(shard, self._take_effects)
         if not self.shards:
@@ -176,6 +181,8 @@ class ShareShards:
                 case Freed():
                     key = effect.key
                     self._waits.share_freed(LogKey(key.topic_id, key.partition), key.group)
+                case RecordsArchived() if effect.await_dead_letters:
+                    self.given_up.note(effect)
                 case RecordsArchived():
                     self.archive_notes.note(effect, self._turn.now)
                 case InitializeShares():

@@ -42,6 +42,8 @@ def _policies(text: str) -> str:
     return ",".join(parts)
 
 
+DEAD_LETTERS_ALLOWED = "errors.deadletterqueue.group.enable"
+"""Apache Kafka has it since 4.4 (KIP-1191)."""
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Kafka's names of the codecs, and their numbers in a batch's attributes."""
 
@@ -72,6 +74,13 @@ TOPIC_CONFIGS: dict[str, ConfigKey] = dict(
             86_400_000,
             "How long tombstones stay readable",
             "log_cleaner_delete_retention_ms",
+        ),
+        config_key(
+            DEAD_LETTERS_ALLOWED,
+            BOOLEAN,
+            False,
+            boolean,
+            "Whether share groups may use the topic as their dead-letter topic",
         ),
         long_key("file.delete.delay.ms", 0, 60_000, "No effect: a log is no set of files"),
         long_key("flush.messages", 1, LONG_MAX, "No effect: every answer waits for the disk"),
@@ -127,6 +136,15 @@ TOPIC_CONFIGS: dict[str, ConfigKey] = dict(
 """The configurations by name, sorted."""
 
 
+TOPIC_CONFIGS_OF_KAFKA = {name: key for name, key in TOPIC_CONFIGS.items() if name != DEAD_LETTERS_ALLOWED}
+"""Those that Apache Kafka 4.3 has too."""
+
+
+def topic_configs_of(config: Config) -> dict[str, ConfigKey]:
+    """The configs that a topic may have on this server."""
+    return TOPIC_CONFIGS if config.deviations.extensions else TOPIC_CONFIGS_OF_KAFKA
+
+
 class TopicSettings(msgspec.Struct, frozen=True):
     """The values of one topic that have an effect, typed."""
 
@@ -151,9 +169,9 @@ class TopicSettings(msgspec.Struct, frozen=True):
     """The codec that batches are stored with; None leaves them as they came."""
 
 
-def parse(name: str, text: str) -> Any:
+def parse(name: str, text: str, known: Mapping[str, ConfigKey] = TOPIC_CONFIGS) -> Any:
     """The typed value. Raises InvalidConfig."""
-    return config_keys.parse(TOPIC_CONFIGS, "topic", name, text)
+    return config_keys.parse(known, "topic", name, text)
 
 
 def resolve(configs: Mapping[str, str], config: Config) -> TopicSettings:

@@ -31,7 +31,7 @@ class Records:
     holders: Sequence[tuple[Cell, ...]]
     """As the cells of `HOLDER_COLUMNS`."""
     archived: Sequence[tuple[Cell, ...]]
-    """As the cells of `ARCHIVED_COLUMNS`, the newest first."""
+    """As the cells of `ARCHIVED_COLUMNS` and `DEAD_LETTER_COLUMN`, the newest first."""
 
 
 def records_of(cluster: Cluster, group: GroupDescription) -> Records:
@@ -47,6 +47,7 @@ async def values(console: Console, group: GroupDescription, query: QueryParams) 
         "records.html",
         holders=page_of(found.holders, wanted_page(query)),
         archived=found.archived[:SHOWN],
+        has_letters=any(row[-1] for row in found.archived),
         more_archived=max(len(found.archived) - SHOWN, 0),
         outcomes=[(what, count(number)) for what, number in counted(found.offsets).items()],
         notes=[note[:1].upper() + note[1:] for note in notes(found.offsets) if not note.startswith("records since")],

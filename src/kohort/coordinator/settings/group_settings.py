@@ -106,6 +106,8 @@ class GroupSettings(msgspec.Struct, frozen=True):
     share_auto_offset_reset: str = LATEST
     share_isolation_level: str = READ_UNCOMMITTED
     share_renew_acknowledge_enable: bool = True
+    errors_deadletterqueue_topic_name: str = ""
+    errors_deadletterqueue_copy_record_enable: bool = False
 
 
 # -- the known configs
@@ -132,6 +134,27 @@ HOLD = frozenset((HOLD_UNTIL, HOLD_MEMBERS, HOLD_DEAD))
 """The configs of a rollout freeze."""
 
 SHARE_SESSION, SHARE_INTERVAL = "share.session.timeout.ms", "share.heartbeat.interval.ms"
+DEAD_LETTER_TOPIC, DEAD_LETTER_COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+DEAD_LETTER_CONFIGS = dict(
+    (
+        config_key(
+            DEAD_LETTER_TOPIC,
+            STRING,
+            "",
+            any_text,
+            "The topic that gets a dead letter of each record that is rejected or delivered too often; empty: none",
+        ),
+        config_key(
+            DEAD_LETTER_COPY,
+            BOOLEAN,
+            False,
+            boolean,
+            "Whether a dead letter has the key, the value and the headers of its record; else it says where that is",
+        ),
+    )
+)
+"""Those of share groups that Apache Kafka has since 4.4 (KIP-1191)."""
+
 SHARE_CONFIGS: dict[str, ConfigKey] = dict(
     (
         _like_setting("group_share_session_timeout_ms"),
@@ -157,6 +180,7 @@ SHARE_CONFIGS: dict[str, ConfigKey] = dict(
         config_key(
             "share.renew.acknowledge.enable", BOOLEAN, True, boolean, "Whether members may renew the locks of records"
         ),
+        *DEAD_LETTER_CONFIGS.items(),
     )
 )
 """Those of share groups."""
@@ -207,10 +231,10 @@ KAFKAS_CONFIGS = {
         "consumer.assignor.offload.enable",
         HEARTBEAT_INTERVAL,
         SESSION_TIMEOUT,
-        *SHARE_CONFIGS,
+        *(name for name in SHARE_CONFIGS if name not in DEAD_LETTER_CONFIGS),
     )
 }
-"""Those that Apache Kafka has too (GroupConfig.java)."""
+"""Those that Apache Kafka 4.3 has too (GroupConfig.java)."""
 
 
 def configs_of_groups(config: Config) -> dict[str, ConfigKey]:
@@ -315,6 +339,7 @@ class SettingsOfGroups:
             settings.share_delivery_count_limit,
             settings.share_partition_max_record_locks,
             settings.share_renew_acknowledge_enable,
+            bool(settings.errors_deadletterqueue_topic_name),
         )
 
     def put(self, group_id: str, overrides: Mapping[str, str]) -> GroupSettings:

@@ -10,13 +10,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
-"""Delivery states. ACQUIRED is never stored. ARCHIVING is Kafka's, and read as ARCHIVED."""
+"""Delivery states. ACQUIRED is never stored. ARCHIVING is an offset whose dead letter is not written yet."""
 Cell = tuple[int, int, int, int]
 """First offset, last offset, state, count of deliveries."""
 
 
 def is_terminal(state: int) -> bool:
-    return state >= ACKNOWLEDGED
+    return state in (ACKNOWLEDGED, ARCHIVED)
 
 
 def _last(cell: Cell) -> int:
@@ -140,3 +140,8 @@ def finished_up_to(start: int, cells: Sequence[Cell], changes: Sequence[Cell]) -
 def count_terminal(cells: Iterable[Cell], start: int) -> int:
     """How many finished offsets there are from `start` on."""
     return sum(last - max(first, start) + 1 for first, last, state, _ in cells if is_terminal(state) and last >= start)
+
+
+def archiving(cells: Iterable[Cell]) -> list[Cell]:
+    """Those whose dead letters are not written yet."""
+    return [cell for cell in cells if cell[2] == ARCHIVING]

@@ -119,6 +119,16 @@ class Redeliver(msgspec.Struct, frozen=True, gc=False):
     request_id: RequestId = NOBODYS
 
 
+class DeadLettered(msgspec.Struct, frozen=True, gc=False):
+    """The dead letters of these offsets are written, or given up: archive those that wait for that."""
+
+    key: ShareKey
+    ranges: tuple[tuple[int, int], ...]
+    """First and last offset, in order."""
+    where: str
+    """The dead-letter topic; empty if there are no dead letters."""
+
+
 class Write(msgspec.Struct, frozen=True, gc=False):
     """A write of state from outside (API 85). Answers ErrorCode."""
 
@@ -137,7 +147,9 @@ class WriteSnapshots(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[ShareKey, ...]
 
 
-ShareEvent = Initialize | Delete | Load | Acquire | Acknowledge | Release | Redeliver | Write | WriteSnapshots
+ShareEvent = (
+    Initialize | Delete | Load | Acquire | Acknowledge | Release | Redeliver | DeadLettered | Write | WriteSnapshots
+)
 
 
 class Freed(msgspec.Struct, frozen=True, gc=False):
@@ -156,6 +168,11 @@ class Archived(NamedTuple):
     member: str
     """The member that rejected the records, or held them last."""
     at_ms: Millis
+    dead_letter: str = ""
+    """The topic that has the dead letters; PENDING or NONE_WRITTEN; empty if the group has none."""
+
+
+PENDING, NONE_WRITTEN = "not written yet", "none"
 
 
 class RecordsArchived(msgspec.Struct, frozen=True, gc=False):
@@ -163,6 +180,8 @@ class RecordsArchived(msgspec.Struct, frozen=True, gc=False):
 
     key: ShareKey
     archived: tuple[Archived, ...]
+    await_dead_letters: bool = False
+    """They are archived when their dead letters are written."""
 
 
 class InitializeShares(msgspec.Struct, frozen=True, gc=False):

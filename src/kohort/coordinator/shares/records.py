@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from kohort.coordinator.events import Record
-from kohort.coordinator.shares.cells import ARCHIVED, ARCHIVING, Cell, in_order
+from kohort.coordinator.shares.cells import Cell, in_order
 from kohort.coordinator.shares.events import ShareKey
 from kohort.coordinator.shares.state import Snapshot, Update
 from kohort.wire.codec import decode, encode
@@ -117,13 +117,5 @@ def parse(record: Record) -> Parsed | None:
 
 def _cells(batches: tuple[StateBatch, ...]) -> tuple[Cell, ...]:
     return tuple(
-        in_order(
-            (
-                each.first_offset,
-                each.last_offset,
-                ARCHIVED if each.delivery_state == ARCHIVING else each.delivery_state,
-                each.delivery_count,
-            )
-            for each in batches
-        )
+        in_order((each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches)
     )

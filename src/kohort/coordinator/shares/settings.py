@@ -12,6 +12,8 @@ class ShareSettings(msgspec.Struct, frozen=True, gc=False):
     delivery_limit: int = 5
     max_locks: int = 2_000
     renew: bool = True
+    dead_letters: bool = False
+    """A record that is given up waits for its dead letter before it is archived."""
 
 
 SettingsOf = Callable[[str], ShareSettings]

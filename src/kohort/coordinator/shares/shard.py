@@ -35,6 +35,7 @@ from kohort.coordinator.shares.cells import (
     ARCHIVING,
     AVAILABLE,
     Cell,
+    archiving,
     count_terminal,
     cut,
     cut_changes,
@@ -43,6 +44,7 @@ from kohort.coordinator.shares.cells import (
     index_at,
     is_terminal,
     merge,
+    put,
 )
 from kohort.coordinator.shares.events import (
     NOBODYS,
@@ -51,6 +53,7 @@ from kohort.coordinator.shares.events import (
     Acquire,
     Acquired,
     Archived,
+    DeadLettered,
     Delete,
     Freed,
     Initialize,
@@ -66,7 +69,7 @@ from kohort.coordinator.shares.events import (
 )
 from kohort.coordinator.shares.records import parse, share_record
 from kohort.coordinator.shares.redelivery import again
-from kohort.coordinator.shares.settings import SettingsOf
+from kohort.coordinator.shares.settings import SettingsOf, ShareSettings
 from kohort.coordinator.shares.share_partition import SharePartition
 from kohort.coordinator.shares.state import ShareState, Snapshot, Update
 from kohort.coordinator.shares.tally import DELIVERED, EXPIRED, SESSION_OVER, SKIPPED, KeptRanges, Tally
@@ -105,10 +108,12 @@ class ShareShard:
         most_entries: int = 1_000_000,
         size: Total | None = None,
         most_bytes: int = LONG_MAX,
+        awaiting: dict[ShareKey, None] | None = None,
     ) -> None:
         """`total` counts the ranges in memory of all shards; `size` counts the bytes of all states of share-partitions,
         without their ranges. The group coordinator has a limit of its own for the states of its groups. Others, such as
-        clients that send InitializeShareGroupState, add no state beyond `most_bytes`."""
+        clients that send InitializeShareGroupState, add no state beyond `most_bytes`. `awaiting`: the share-partitions
+        of all shards with records that await their dead letters. It follows from the hard state."""
         self.log = LogName(SHARES_TOPIC, index)
         self.states: dict[ShareKey, ShareState] = {}
         """The hard state. Handlers may read it."""
@@ -117,6 +122,7 @@ class ShareShard:
         self.tallies: dict[ShareKey, Tally] = {}
         """What became of records, of the share-partitions that are served."""
         self._kept_ranges = KeptRanges(self.tallies)
+        self._awaiting = awaiting if awaiting is not None else {}
         self._settings_of = settings_of
         self._updates_per_snapshot = updates_per_snapshot
         self._total = total if total is not None else Total()
@@ -142,13 +148,13 @@ class ShareShard:
                 for key in event.keys:
                     if (held := self.served.get(key)) is not None and held.locks:
                         self._give_back(
-                            key, SESSION_OVER, lambda served, limit: served.release(event.member, limit), now
+                            key, SESSION_OVER, lambda served, settings: served.release(event.member, settings), now
                         )
             case DeadlineReached():
                 looked = 0
                 while looked < DUE_AT_ONCE and (due := self._deadlines.pop_due(now)) is not None:
                     looked += LOOK + self._entries(due, self.served.get(due))
-                    self._give_back(due, EXPIRED, lambda served, limit: served.expire(now, limit), now)
+                    self._give_back(due, EXPIRED, lambda served, settings: served.expire(now, settings), now)
             case Initialize():
                 self._reply(event.request_id, self._initialize(event, now))
             case Delete():
@@ -157,6 +163,8 @@ class ShareShard:
                 self._reply(event.request_id, self._write(event, now))
             case Redeliver():
                 self._reply(event.request_id, self._redeliver(event, now))
+            case DeadLettered():
+                self._archive(event, now)
             case WriteSnapshots():
                 for key in event.keys:
                     if key in self.states:
@@ -190,6 +198,7 @@ class ShareShard:
             self.tallies.pop(key, None)
             self._kept_ranges.changed(key)
             self._deadlines.clear(key)
+            self._awaiting.pop(key, None)
         else:
             state = self.states.get(key)
             if state is None:
@@ -200,6 +209,11 @@ class ShareShard:
             former = state.state_epoch, state.created_ms
             start = state.start
             state.apply(value)
+            if key in self._awaiting or archiving(value.cells):
+                if archiving(state.cells):
+                    self._awaiting[key] = None
+                else:
+                    self._awaiting.pop(key, None)
             is_anew = (state.state_epoch, state.created_ms) != former or (state.start < start and not state.cells)
             if served is not None and is_anew:
                 served.restart()  # it was initialized anew
@@ -219,6 +233,7 @@ class ShareShard:
         for key, state in self.states.items():
             terminal = count_terminal(state.cells, state.start)
             assert state.complete == terminal, f"{key}: counts {state.complete} as finished, but {state.cells}"
+            assert (key in self._awaiting) == bool(archiving(state.cells)), f"{key}: dead letters of {state.cells}"
             assert not state.cells or state.cells[0][0] >= state.start, f"{key}: {state.cells} below {state.start}"
         for key, served in self.served.items():
             assert served.state is self.states[key], f"{key}: another state"
@@ -293,23 +308,24 @@ class ShareShard:
             self._arm(event.key, served)
         if cells:
             archived = self.tallies[event.key].acknowledged(event.member, event.batches, cells, now)
-            self._tell_archived(event.key, archived)
+            self._tell_archived(event.key, archived, settings)
             self._put(event.key, served.state, cells, now)
             # Room in the window is news too, for those that wait.
             self._freed.append(Freed(event.key))
         self._reply(event.request_id, error)
 
     def _give_back(
-        self, key: ShareKey, why: str, end: Callable[[SharePartition, int], list[Cell]], now: Millis
+        self, key: ShareKey, why: str, end: Callable[[SharePartition, ShareSettings], list[Cell]], now: Millis
     ) -> None:
         served = self.served.get(key)
         if served is None:
             return
         before = list(served.locks)
-        cells = end(served, self._settings_of(key.group).delivery_limit)
+        settings = self._settings_of(key.group)
+        cells = end(served, settings)
         self._total.bytes += len(served.locks) - len(before)
         if cells:
-            self._tell_archived(key, self.tallies[key].ended(why, cells, before, now))
+            self._tell_archived(key, self.tallies[key].ended(why, cells, before, now), settings)
             self._put(key, served.state, cells, now)
             self._freed.append(Freed(key))
         self._arm(key, served)
@@ -375,10 +391,24 @@ class ShareShard:
                 self._kept_ranges.changed(event.key)
         return count
 
-    def _tell_archived(self, key: ShareKey, archived: list[Archived]) -> None:
+    def _archive(self, event: DeadLettered, now: Millis) -> None:
+        state = self.states.get(event.key)
+        cells: list[Cell] = []
+        for first, last, _, count in archiving(state.cells) if state is not None else ():
+            for low, high in event.ranges:
+                if low <= last and first <= high:
+                    put(cells, (max(first, low), min(last, high), ARCHIVED, count))
+        if state is None or not cells:
+            return
+        if (tally := self.tallies.get(event.key)) is not None:
+            tally.dead_lettered([(first, last) for first, last, _, _ in cells], event.where)
+        self._put(event.key, state, cells, now)
+        self._freed.append(Freed(event.key))  # there may be room in the window
+
+    def _tell_archived(self, key: ShareKey, archived: list[Archived], settings: ShareSettings) -> None:
         if archived:
             self._kept_ranges.changed(key)
-            self._freed.append(RecordsArchived(key, tuple(archived)))
+            self._freed.append(RecordsArchived(key, tuple(archived), settings.dead_letters))
 
     # -- writing
 

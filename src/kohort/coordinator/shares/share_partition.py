@@ -21,6 +21,7 @@ from kohort.coordinator.events import Millis
 from kohort.coordinator.shares.cells import (
     ACKNOWLEDGED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     Cell,
     finished_up_to,
@@ -29,6 +30,7 @@ from kohort.coordinator.shares.cells import (
 )
 from kohort.coordinator.shares.events import (
     ACCEPT,
+    GAP,
     RECORD_LIMIT,
     RELEASE,
     RENEW,
@@ -243,7 +245,7 @@ class SharePartition:
                     renewed = True
                     kept.append((first, stop, holder, count, until))
                 else:
-                    put(cells, (first, stop, _ended(kind, count, settings.delivery_limit), count))
+                    put(cells, (first, stop, _ended(kind, count, settings), count))
                 held = (stop + 1, end, holder, count, ends) if stop < end else None
                 first = stop + 1
         if held is not None:
@@ -278,22 +280,22 @@ class SharePartition:
             first += count
         return ErrorCode.NONE
 
-    def release(self, member: str, limit: int) -> list[Cell]:
+    def release(self, member: str, settings: ShareSettings) -> list[Cell]:
         """Give back what a member holds."""
-        return self._end_locks(lambda lock: lock[2] == member, limit)
+        return self._end_locks(lambda lock: lock[2] == member, settings)
 
-    def expire(self, now: Millis, limit: int) -> list[Cell]:
+    def expire(self, now: Millis, settings: ShareSettings) -> list[Cell]:
         """Give back what was locked until now."""
-        cells = self._end_locks(lambda lock: lock[4] <= now, limit)
+        cells = self._end_locks(lambda lock: lock[4] <= now, settings)
         self.due = min((lock[4] for lock in self._locks), default=None)
         return cells
 
-    def _end_locks(self, ends: Callable[[Lock], bool], limit: int) -> list[Cell]:
+    def _end_locks(self, ends: Callable[[Lock], bool], settings: ShareSettings) -> list[Cell]:
         cells: list[Cell] = []
         kept = []
         for lock in self._locks:
             if ends(lock):
-                put(cells, (lock[0], lock[1], _ended(RELEASE, lock[3], limit), lock[3]))
+                put(cells, (lock[0], lock[1], _ended(RELEASE, lock[3], settings), lock[3]))
             else:
                 kept.append(lock)
         if cells:
@@ -412,10 +414,10 @@ class _Taking:
         return max(self.wanted.batch_size, 1) if self.wanted.mode != RECORD_LIMIT else 1 << 62
 
 
-def _ended(kind: int, count: int, limit: int) -> int:
+def _ended(kind: int, count: int, settings: ShareSettings) -> int:
     """The state of a record whose lock ends."""
     if kind == ACCEPT:
         return ACKNOWLEDGED
-    if kind == RELEASE:
-        return ARCHIVED if count >= limit else AVAILABLE
-    return ARCHIVED  # rejected, or not a record
+    if kind == RELEASE and count < settings.delivery_limit:
+        return AVAILABLE
+    return ARCHIVING if settings.dead_letters and kind != GAP else ARCHIVED

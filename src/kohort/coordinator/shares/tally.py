@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from kohort.coordinator.events import Millis
-from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, Cell
-from kohort.coordinator.shares.events import GAP, REJECT, AckBatch, Archived, ShareKey
+from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVING, AVAILABLE, Cell
+from kohort.coordinator.shares.events import GAP, NONE_WRITTEN, PENDING, REJECT, AckBatch, Archived, ShareKey
 from kohort.coordinator.shares.share_partition import Lock
 
 DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER = "delivered", "accepted", "released", "lock ended", "session over"
@@ -20,6 +20,9 @@ REJECTED, TOO_OFTEN, GAPS, SKIPPED = "rejected", "delivered too often", "gaps", 
 OUTCOMES = (DELIVERED, ACCEPTED, RELEASED, EXPIRED, SESSION_OVER, REJECTED, TOO_OFTEN, GAPS, SKIPPED)
 """What is counted, in records. The first is a delivery, and the others end one. SKIPPED are records that are not to be
 delivered, because their transaction was aborted or they are no longer in the log."""
+DEAD_LETTERS, WITHOUT_DEAD_LETTER = "dead letters", "without a dead letter"
+"""Counted besides: what became of the rejected records, and those delivered too often, of a group with a dead-letter
+topic."""
 KEPT = 50
 """Ranges of archived records of a share-partition."""
 MOST_KEPT = 4_000
@@ -47,7 +50,7 @@ class Tally:
         for first, last, state, count in cells:
             if state == ACKNOWLEDGED:
                 self.count(ACCEPTED, last - first + 1)
-            elif state != ARCHIVED:
+            elif state == AVAILABLE:
                 self.count(RELEASED, last - first + 1)
             else:
                 for low, high, kind in _types(batches, first, last):
@@ -55,7 +58,7 @@ class Tally:
                         self.count(GAPS, high - low + 1)
                     else:
                         why = REJECTED if kind == REJECT else TOO_OFTEN
-                        found.append(Archived(low, high, count, why, member, now))
+                        found.append(Archived(low, high, count, why, member, now, _fate(state)))
         self._keep(found)
         return found
 
@@ -64,15 +67,31 @@ class Tally:
         found: list[Archived] = []
         at = 0
         for first, last, state, count in cells:
-            if state != ARCHIVED:
+            if state == AVAILABLE:
                 self.count(why, last - first + 1)
                 continue
             while at < len(locks) and locks[at][1] < first:
                 at += 1
             member = locks[at][2] if at < len(locks) else ""
-            found.append(Archived(first, last, count, TOO_OFTEN, member, now))
+            found.append(Archived(first, last, count, TOO_OFTEN, member, now, _fate(state)))
         self._keep(found)
         return found
+
+    def dead_lettered(self, ranges: Sequence[tuple[int, int]], where: str) -> None:
+        """`where`: the dead-letter topic; empty if there are no dead letters of these records."""
+        for first, last in ranges:
+            self.count(DEAD_LETTERS if where else WITHOUT_DEAD_LETTER, last - first + 1)
+        if self.archived is not None:
+            told = where or NONE_WRITTEN
+            self.archived = deque(
+                (
+                    one._replace(dead_letter=told)
+                    if one.dead_letter == PENDING and any(first <= one.last <= last for first, last in ranges)
+                    else one
+                    for one in self.archived
+                ),
+                maxlen=KEPT,
+            )
 
     def forget(self, ranges: Sequence[tuple[int, int]]) -> None:
         """These records are delivered again."""
@@ -124,6 +143,10 @@ class KeptRanges:
         kept = {key: len(tally.archived) for key, tally in self._tallies.items() if tally.archived}
         assert kept == self._by_key, f"{kept} ranges are kept, and {self._by_key} counted"
         assert self._total == sum(kept.values()) <= MOST_KEPT, f"{self._total} ranges are kept"
+
+
+def _fate(state: int) -> str:
+    return PENDING if state == ARCHIVING else ""
 
 
 def _types(batches: Iterable[AckBatch], first: int, last: int) -> Iterator[tuple[int, int, int]]:

@@ -8,6 +8,7 @@ consumer      a member of a consumer group that works and commits
 library_user  a user of `Coordinator`
 candidate     a candidate for leadership
 share_member  a member of a share group; a producer of what it reads
+overseer      an operator of a share group
 sharer        a worker that shares items
 reader        fetches in the name of members
 impostor      invalid requests to consumer groups

@@ -15,5 +15,6 @@ transaction_ledger  offsets of open transactions, and replays of the log
 transaction_checks  transactions, by a fold of their own
 list_append         transactions, by what their clients sent and read
 share_checks        share groups: holders, counts, and a fold of the state of share-partitions
+dead_letter_checks  each record of a share group that is given up has one dead letter
 holders             leaderships and items: one holder at a time, growing tokens
 """

@@ -212,7 +212,7 @@ class Onlooker:
         self.ledger.commit(turn.operations, self._offsets_topic, self.world.now)
         self._compare(broker)
         self.transactions.committed(broker, turn.operations, self.world.now)
-        self.shares.committed(broker, turn.operations)
+        self.shares.committed(broker, turn.operations, self.world.now)
         if self.ledger.before:
             self._check_tombstones(broker)
 

@@ -7,7 +7,8 @@
 | after an answer without error to an accept, a reject or a gap, the record is not delivered again | each ShareFetch |
 | the count of deliveries rises with each, while the server lives, and never beyond the limit | each ShareFetch |
 | a record is finished because a member has asked for it, or at the limit of deliveries | each commit |
-| the start never goes back, and what is open is at most the window and one batch | each commit |
+| what is open is at most the window and one batch | each commit |
+| a record that is finished stays so, and the start does not go back, unless an operator asks for it | each commit |
 | live state is the fold of the log, and a replay of the disk gives the same | each commit; each replay |
 | members that go on read everything: nothing stays locked, lost or waiting | at the end |
 
@@ -26,13 +27,15 @@ from kohort.broker.broker import Broker
 from kohort.broker.topics.catalog import SHARES_TOPIC
 from kohort.broker.turn import ConnectionId
 from kohort.config import Config
-from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED
+from kohort.coordinator.shares.cells import ACKNOWLEDGED, ARCHIVED, ARCHIVING
 from kohort.coordinator.shares.events import ACCEPT, GAP, REJECT, RENEW, ShareKey
+from kohort.simulator.checks.dead_letter_checks import DeadLetterChecks
 from kohort.simulator.world.network import Asked, Link
 from kohort.simulator.world.world import Millis, Violation
 from kohort.storage.protocol import Append, LogKey, Operation, Storage
 from kohort.wire.batches import decode_records, read_header
 from kohort.wire.codec import decode
+from kohort.wire.schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kohort.wire.schemas.share_acknowledge import ShareAcknowledgeRequest
 from kohort.wire.schemas.share_fetch import ShareFetchRequest
 from kohort.wire.schemas.share_state_records import (
@@ -43,6 +46,10 @@ from kohort.wire.schemas.share_state_records import (
 )
 
 FINAL = (ACCEPT, REJECT, GAP)
+GIVEN_UP = (ARCHIVING, ARCHIVED)
+FINISHED = (ACKNOWLEDGED, ARCHIVED)
+CLOSES = -1
+"""The epoch of a session's last request."""
 LARGEST_BATCH = 30
 """Records of the largest batch that an actor produces."""
 
@@ -79,6 +86,13 @@ class ShareChecks:
         """Offsets whose end a member has asked for."""
         self._counts: defaultdict[ShareKey, dict[int, int]] = defaultdict(dict)
         """Deliveries that this process has answered."""
+        self._wanted_again: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+        """Offsets that an operator has asked for, by group and partition."""
+        self._reopened: defaultdict[ShareKey, dict[int, Millis]] = defaultdict(dict)
+        """When offsets that were finished became available again."""
+        self._released: set[str] = set()
+        """Members whose records an operator releases: it has asked, and is not answered yet."""
+        self._dead_letters = DeadLetterChecks()
         self._topic_id = b""
         self._shards = 0
         """Partitions of the topic; 0 before it is there."""
@@ -90,6 +104,10 @@ class ShareChecks:
     def asked(self, asked: Asked) -> None:
         """A request has reached the server."""
         request = asked.request
+        if isinstance(request, AlterShareGroupOffsetsRequest):
+            for row in (row for topic in request.topics for row in topic.partitions):
+                wanted = self._wanted_again[request.group_id, row.partition_index]
+                wanted.update(*(range(one.first_offset, one.last_offset + 1) for one in row.redeliver))
         if not isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest):
             return
         for key, first, last, types in _acks(request):
@@ -101,10 +119,15 @@ class ShareChecks:
                 hold = holds.get(offset)
                 if hold is not None and kind != RENEW and hold.member == request.member_id:
                     hold.may_end = True
-        if request.share_session_epoch == -1:
-            for holds in self._holds.values():
-                for hold in holds.values():
-                    hold.may_end |= hold.member == request.member_id
+        if _is_release(request):
+            self._released.add(str(request.member_id))
+        if request.share_session_epoch == CLOSES or _is_release(request):
+            self._may_all_end(request)
+
+    def _may_all_end(self, request: Any) -> None:
+        for holds in self._holds.values():
+            for hold in holds.values():
+                hold.may_end |= hold.member == request.member_id
 
     def closed(self, connection: ConnectionId) -> None:
         """The server knows that a connection is gone."""
@@ -123,6 +146,9 @@ class ShareChecks:
         request = asked.request
         if not isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest) or response.error_code:
             return
+        if _is_release(request) and request.share_session_epoch == CLOSES:
+            self._released.discard(str(request.member_id))
+            self._may_all_end(request)
         is_fetch = isinstance(request, ShareFetchRequest)
         errors = {}
         for topic in response.responses:
@@ -152,7 +178,7 @@ class ShareChecks:
             # It had the record already when the request arrived, and still has it.
             if hold is not None and others and hold.since <= asked.asked_at and now < hold.until:
                 raise Violation.of(key.group, "only the holder ends a lock", f"{offset}: {member}, not {hold.member}")
-            if kind in FINAL:
+            if kind in FINAL and self._reopened[key].get(offset, -1) < asked.asked_at:
                 self._finished[key].add(offset)
             if hold is not None and hold.member == member:
                 if kind == RENEW:
@@ -174,17 +200,18 @@ class ShareChecks:
             text = f"{offset}: {count} after {before}, the limit is {self._limit}"
             raise Violation.of(key.group, "deliveries are counted, up to the limit", text)
         self._counts[key][offset] = count
-        self._holds[key][offset] = Hold(member, connection, now, now + self._lock_ms)
+        self._holds[key][offset] = Hold(member, connection, now, now + self._lock_ms, member in self._released)
 
     # -- the log
 
-    def committed(self, broker: Broker, operations: Iterable[Operation]) -> None:
+    def committed(self, broker: Broker, operations: Iterable[Operation], now: Millis) -> None:
         """The turn is durable."""
         topic = broker.state.catalog.topics.get(SHARES_TOPIC)
         if topic is None:
             return
         self._topic_id, self._shards = topic.topic_id, len(topic.partitions)
         touched: dict[ShareKey, None] = {}
+        operations = list(operations)
         for operation in operations:
             if isinstance(operation, Append) and operation.log.topic_id == topic.topic_id:
                 for batch in operation.batches:
@@ -193,27 +220,55 @@ class ShareChecks:
                         before = self._folds.get(key, Fold())
                         former, known = before.start, dict(before.offsets)
                         _apply(self._folds, key, value)
-                        self._check_reasons(key, former, known)
+                        self._check_reasons(key, former, known, now)
         for key in touched:
             self._check_live(broker, key)
+        self._dead_letters.committed(broker, operations, {key.group for key in self._folds})
 
-    def _check_reasons(self, key: ShareKey, former: int, known: Mapping[int, tuple[int, int]]) -> None:
+    def _check_reasons(self, key: ShareKey, former: int, known: Mapping[int, tuple[int, int]], now: Millis) -> None:
         """`former`, `known`: the start and the offsets before a record that the fold has by now."""
         fold = self._folds.get(key)
         if fold is None:
             return
-        if fold.start < former:
-            raise Violation.of(key.group, "the start never goes back", f"{key}: {former} to {fold.start}")
+        self._check_finished(key, former, known, now)
         for offset in range(former, fold.start) if former >= 0 else ():
             # Its last delivery may be in the same record.
             count = max(known.get(offset, (0, 0))[0] + 1, self._counts[key].get(offset, 0))
             self._check_reason(key, offset, count)
+            if known.get(offset, (0, 0))[1] == ARCHIVING:
+                self._dead_letters.archived(key, offset)
         for offset, (count, state) in fold.offsets.items():
-            if state in (ACKNOWLEDGED, ARCHIVED):
+            if state in (ACKNOWLEDGED, *GIVEN_UP):
                 self._check_reason(key, offset, count)
-        if max(fold.offsets, default=0) - fold.start > self._window:
+            if state == ARCHIVED and known.get(offset, (0, 0))[1] not in FINISHED and offset >= former:
+                self._dead_letters.archived(key, offset)
+        top = max(fold.offsets, default=0)
+        if top - fold.start > self._window and top > max(known, default=former):
             text = f"{fold.start} to {max(fold.offsets)}"
             raise Violation.of(key.group, "what is open is at most the window", text)
+
+    def _check_finished(self, key: ShareKey, former: int, known: Mapping[int, tuple[int, int]], now: Millis) -> None:
+        fold = self._folds[key]
+        wanted = self._wanted_again[key.group, key.partition]
+        if fold.start < former and fold.start not in wanted:
+            raise Violation.of(key.group, "the start never goes back", f"{key}: {former} to {fold.start}")
+        for offset, (_, state) in fold.offsets.items():
+            before = known.get(offset, (0, 0))[1]
+            if before == ARCHIVING and state not in GIVEN_UP:
+                raise Violation.of(key.group, "a record waits for its dead letter", f"{key}: {offset} is {state}")
+            if before not in FINISHED and not fold.start <= offset < former:
+                continue
+            if state in FINISHED:
+                self._asked_for[key].add(offset)  # or it was at the limit, which was checked when it was finished
+            elif offset not in wanted:
+                raise Violation.of(key.group, "what is finished stays so", f"{key}: {offset} is {state}")
+            else:
+                self._reopened[key][offset] = now
+                self._finished[key].discard(offset)
+                self._asked_for[key].discard(offset)
+                self._counts[key].pop(offset, None)
+                self._holds[key].pop(offset, None)
+                self._dead_letters.reopened(key, offset)
 
     def _check_reason(self, key: ShareKey, offset: int, count: int) -> None:
         if offset not in self._asked_for[key] and count < self._limit:
@@ -259,6 +314,11 @@ class ShareChecks:
         for key, count in self.open_records(broker).items():
             return f"{key.group}: {count} records of {key.partition} are open"
         return ""
+
+
+def _is_release(request: Any) -> bool:
+    """An operator's (overseer.py), over another connection than the member's."""
+    return isinstance(request, ShareFetchRequest) and request.max_records == 0
 
 
 def _acks(request: Any) -> Iterator[tuple[ShareKey, int, int, Any]]:

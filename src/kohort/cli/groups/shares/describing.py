@@ -40,6 +40,8 @@ ARCHIVED_COLUMNS = (
     name("MEMBER"),
     Column("WHEN", spare=True),
 )
+DEAD_LETTER_COLUMN = Column("DEAD-LETTERS")
+"""If one of the ranges has any, or should have."""
 NO_RECORDS = "what is in flight, and what was archived, is not known: the coordinator is not kohort"
 
 
@@ -75,7 +77,9 @@ def print_share_group(group: GroupDescription, offsets: ShareOffsets, ends: Mapp
             show([Line(f"and {len(holders) - HOLDERS} more rows, with -o json")])
     if archived := archived_rows(offsets, names, by_id):
         show([Line(""), Line("Archived", bold=True)])
-        print_table(ARCHIVED_COLUMNS, archived[:SHOWN])
+        has_letters = any(row[-1] for row in archived)
+        columns = (*ARCHIVED_COLUMNS, DEAD_LETTER_COLUMN) if has_letters else ARCHIVED_COLUMNS
+        print_table(columns, [row[: len(columns)] for row in archived[:SHOWN]])
         if len(archived) > SHOWN:
             show([Line(f"and {len(archived) - SHOWN} earlier ranges, with -o json")])
     show(Line(f"{group.group_id}: {text}") for text in notes(offsets))
@@ -103,6 +107,8 @@ def notes(offsets: ShareOffsets) -> list[str]:
         found.append(f"not known, because of {refused[0][1].name}: {words_of(place for place, _ in refused)}")
     if full := [place for place, one in offsets.partitions.items() if is_full(one)]:
         found.append(f"the window is full, so nothing new is handed out: {words_of(full)}")
+    if awaiting := sum((one.records or {}).get("awaiting_dead_letters", 0) for one in offsets.partitions.values()):
+        found.append(f"waiting for dead letters: {plural(awaiting, 'record')}")
     counts = counted(offsets)
     if counts:
         words = ", ".join(f"{count} {word}" for word, count in counts.items())
@@ -148,16 +154,24 @@ def member_words(member_id: str, names: Names, by_id: Mapping[str, Document]) ->
 
 
 def archived_rows(offsets: ShareOffsets, names: Names, by_id: Mapping[str, Document]) -> list[tuple[Cell, ...]]:
-    """The newest first."""
+    """The newest first; the last cell says where their dead letters are."""
     found = [
-        (at_ms, place, first, last, deliveries, why, member_id)
+        (at_ms, place, first, last, deliveries, why, member_id, str(letters[0]) if letters else "")
         for place, one in sorted(offsets.partitions.items())
-        for first, last, deliveries, why, member_id, at_ms in (one.records or {}).get("archived", ())
+        for first, last, deliveries, why, member_id, at_ms, *letters in (one.records or {}).get("archived", ())
     ]
     found.sort(key=lambda row: -row[0])
     return [
-        (*place, offsets_words(first, last), why, deliveries, member_words(member_id, names, by_id), instant(at_ms))
-        for at_ms, place, first, last, deliveries, why, member_id in found
+        (
+            *place,
+            offsets_words(first, last),
+            why,
+            deliveries,
+            member_words(member_id, names, by_id),
+            instant(at_ms),
+            plain(letters),
+        )
+        for at_ms, place, first, last, deliveries, why, member_id, letters in found
     ]
 
 
@@ -197,7 +211,7 @@ def share_document(offsets: ShareOffsets, ends: Mapping[TopicPartition, int]) ->
 
 IN_FLIGHT = ("first", "last", "member", "deliveries", "lock_ends_in_ms")
 GIVEN_BACK = ("first", "last", "deliveries")
-ARCHIVED = ("first", "last", "deliveries", "why", "member", "at_ms")
+ARCHIVED = ("first", "last", "deliveries", "why", "member", "at_ms", "dead_letter")
 
 
 def _readable(records: Document | None) -> Document | None:

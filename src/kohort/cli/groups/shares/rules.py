@@ -121,7 +121,7 @@ def given_up(case: Case) -> Iterator[Finding]:
     found: dict[str, list[tuple[TopicPartition, int, int]]] = {}
     for place, one in _places(case).items():
         records = one.records or {}
-        for first, last, _, why, _, at_ms in records.get("archived", ()):
+        for first, last, _, why, _, at_ms, *_ in records.get("archived", ()):
             if records["now_ms"] - at_ms < RECENT_MS:
                 found.setdefault(why, []).append((place, first, last))
     for why, severity in ((TOO_OFTEN, Severity.WARNING), (REJECTED, Severity.INFO)):
@@ -139,6 +139,23 @@ def given_up(case: Case) -> Iterator[Finding]:
                 f"kohort groups redeliver {case.quoted} --archived --why {shlex.quote(why)}",
                 count,
             )
+
+
+def without_dead_letters(case: Case) -> Iterator[Finding]:
+    """Dead letters that could not be written."""
+    offsets = case.after.shares
+    count = counted(offsets).get("without a dead letter", 0) if offsets is not None else 0
+    if count:
+        yield Finding(
+            Severity.WARNING,
+            case.name,
+            "no dead letters",
+            f"gave up {plural(count, 'record')} without dead letters, although it names a dead-letter topic",
+            "The journal says why: the topic is missing, has another prefix, or lacks "
+            "errors.deadletterqueue.group.enable=true",
+            f"kohort groups explain {case.quoted}",
+            count,
+        )
 
 
 def deserted(case: Case) -> Iterator[Finding]:
@@ -190,4 +207,4 @@ def idle(case: Case) -> Iterator[Finding]:
         )
 
 
-RULES = (window_full, stuck, in_vain, given_up, deserted, idle)
+RULES = (window_full, stuck, in_vain, given_up, without_dead_letters, deserted, idle)
