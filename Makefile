@@ -27,7 +27,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-conformance test-gateway peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console console-pictures test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-conformance test-gateway peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -97,6 +97,10 @@ test-kcat: $(VENV)/.dev ## kcat against a server (needs kcat on the path)
 test-console: $(VENV)/.axe ## the console in a browser (needs chromium on the path)
 	$(call needs,chromium)
 	$(BIN)/python -m pytest -m browser tests/console
+
+console-pictures: $(VENV)/.dev ## the pictures of the console's screens in docs/console, and their page (needs chromium on the path)
+	$(call needs,chromium)
+	$(BIN)/python tests/console/screenshots.py
 
 test-promtool: $(VENV)/.dev ## promtool's checks of /metrics and of the alert rules, and a Prometheus that scrapes 20,000 series (needs both on the path)
 	$(call needs,promtool prometheus)

@@ -21,6 +21,7 @@ FLAGS = [
     "--remote-debugging-pipe",
 ]  # fmt: skip
 PATIENCE_S = 90.0
+WHOLE = "document.body.dataset.outline === undefined"
 PROGRAM = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
 )
@@ -112,9 +113,9 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, url: str) -> None:
-        """Load a page, its style sheet and its script."""
+        """Load a page, its style sheet and its script; if it is an outline, until its script has completed it."""
         self.call("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.wait(f"document.readyState === 'complete' && location.href !== 'about:blank' && {WHOLE}")
 
     def evaluate(self, expression: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -164,7 +165,9 @@ class Browser:
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
-    def picture(self, file: Path, *, whole: bool = False) -> None:
-        """A screenshot, of the whole page if `whole`."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        file.write_bytes(base64.b64decode(answer["data"]))
+    def shot(self, height: int) -> bytes:
+        """A picture of the page from its top, as PNG."""
+        width = self.evaluate("document.documentElement.clientWidth")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(answer["data"])

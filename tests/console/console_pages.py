@@ -15,6 +15,8 @@ from kohort.console.reading.refresher import Refresher
 
 ORIGIN = "http://127.0.0.1:8090"
 EMPTY = {"meta", "link", "input"}
+WHOLE = {"prefer": "wait=60"}
+"""Asks for whole pages, as the script of an outline does."""
 
 
 class Page(HTMLParser):
@@ -85,7 +87,7 @@ class Pages:
         app = create_app(lambda: Cluster(bootstrap), bootstrap, self.refresher, **settings)
         self.address = ""
         """Where the form that was sent last has led."""
-        self.client = TestClient(app, base_url=ORIGIN)
+        self.client = TestClient(app, base_url=ORIGIN, headers=WHOLE)
 
     def __enter__(self) -> Pages:
         self.client.__enter__()

@@ -1,7 +1,7 @@
-"""Screenshots with living groups: python tests/console/screenshots.py DIRECTORY [--docs]
+"""The pictures of docs/console, with living groups: make console-pictures
 
-Of every screen, in all WIDTHS and SCHEMES; with --docs those of docs/console. Look at them after each change of the
-style sheet.
+Every screen, as a sheet of all widths and colour schemes, and the examples in other pages of the docs. Look at them
+after each change of the style sheet.
 """
 
 from __future__ import annotations
@@ -11,55 +11,77 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from confluent_kafka import Consumer
 
 sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("console", "cli", "client_library")]
+import screenshots_changes
 from browser import Browser
+from picture_sheets import SHEETS, shots_of, write_example, write_page, write_sheet
 from served import ServedConsole
 from share_member import ACCEPT, PATIENT, REJECT, RELEASE, ShareMember
 
 from kohort.client.admin.acls import ALLOW, DENY, LITERAL, OPERATIONS, PREFIXED, RESOURCES, AclBinding
 from kohort.client.cluster import Cluster
+from kohort.console.pages import group
 from kohort.testing import KohortServer
 from kohort.wire.records import NewRecord
 
-WIDTHS = (360, 900, 1400)
-SCHEMES = ("light", "dark")
-SCREENS = {
-    "groups": "/",
-    "group-partitions": "/group?id=billing",
-    "group-members": "/group?id=billing&tab=members",
-    "group-rebalances": "/group?id=billing&tab=rebalances",
-    "group-ownership": "/group?id=billing&tab=ownership",
-    "group-ownership-member": "/group?id=payments&tab=ownership&member={member}",
-    "group-what-if": "/group?id=billing&tab=what_if",
-    "group-settings": "/group?id=payments&tab=settings",
-    "share-groups": "/?q=mail",
-    "share-group": "/group?id=mailers",
-    "share-group-members": "/group?id=mailers&tab=members",
-    "share-group-records": "/group?id=mailers&tab=records",
-    "share-group-events": "/group?id=mailers&tab=rebalances",
-    "share-group-settings": "/group?id=mailers&tab=settings",
-    "rebalance": "/rebalance?group=billing&number=4",
-    "rebalance-consumer": "/rebalance?group=payments&number=3",
-    "doctor": "/doctor?level=info",
-    "topics": "/topics",
-    "topic": "/topic?name=orders",
-    "messages": "/messages?topic=invoices&partition=1",
-    "nodes": "/nodes",
-    "users": "/access",
-    "acls": "/access?tab=acls",
-    "quotas": "/access?tab=quotas",
-    "missing": "/group?id=nobody",
+SECTIONS = {
+    "Groups": {
+        "groups": ("The list of groups", "/"),
+        "doctor": ("What is wrong with groups", "/doctor?level=info"),
+    },
+    "A group": {
+        "group-partitions": ("Partitions", "/group?id=billing"),
+        "group-members": ("Members", "/group?id=billing&tab=members"),
+        "group-rebalances": ("Rebalances", "/group?id=billing&tab=rebalances"),
+        "rebalance": ("A rebalance of a classic group", "/rebalance?group=billing&number=4"),
+        "rebalance-consumer": ("A rebalance of a consumer group", "/rebalance?group=payments&number=3"),
+        "group-ownership": ("Ownership", "/group?id=billing&tab=ownership"),
+        "group-ownership-member": (
+            "Ownership, with a member pointed out",
+            "/group?id=payments&tab=ownership&member={member}",
+        ),
+        "group-what-if": ("What if", "/group?id=billing&tab=what_if"),
+        "group-settings": ("Settings", "/group?id=payments&tab=settings"),
+    },
+    "A share group": {
+        "share-groups": ("In the list", "/?q=mail"),
+        "share-group": ("Partitions", "/group?id=mailers"),
+        "share-group-records": ("Records", "/group?id=mailers&tab=records"),
+        "share-group-members": ("Members", "/group?id=mailers&tab=members"),
+        "share-group-events": ("History", "/group?id=mailers&tab=rebalances"),
+        "share-group-settings": ("Settings", "/group?id=mailers&tab=settings"),
+    },
+    "Topics": {
+        "topics": ("The list of topics", "/topics"),
+        "topic": ("A topic with its groups", "/topic?name=orders"),
+        "messages": ("Messages", "/messages?topic=invoices&partition=1"),
+        "message": ("One message", "/messages?topic=invoices&partition=1&offset=3"),
+    },
+    "The cluster": {
+        "nodes": ("Nodes", "/nodes"),
+        "users": ("Users", "/access"),
+        "acls": ("ACLs", "/access?tab=acls"),
+        "quotas": ("Quotas", "/access?tab=quotas"),
+    },
+    "What is not there": {
+        "outline": ("A group that the cluster has not described yet", "/group?id=billing&tab=members"),
+        "missing": ("A group that does not exist", "/group?id=nobody"),
+        "nothing": ("A search without a result", "/?q=nothing"),
+    },
 }
+"""Screens by heading and file: what they show, and their addresses."""
 
 
 AWAY_S = 2.0
-DOCS = {
+EXAMPLES = {
     "groups": ("/", 1200, 640, "light"),
     "rebalance": ("/rebalance?group=billing&number=3", 1200, 640, "light"),
     "rebalances-dark": ("/group?id=billing&tab=rebalances", 1200, 700, "dark"),
@@ -70,7 +92,7 @@ DOCS = {
     "messages": ("/messages?topic=invoices&partition=1", 1200, 780, "light"),
     "partitions-phone": ("/group?id=billing", 360, 900, "dark"),
 }
-"""File: page, width, height, scheme."""
+"""Pictures within the other pages of the docs. File: page, width, height, scheme."""
 
 
 class Worker(threading.Thread):
@@ -181,19 +203,33 @@ def living(server: KohortServer) -> Iterator[None]:
         worker.join()
 
 
-def pictures(docs: bool) -> Iterator[tuple[str, str, int, int, str]]:
-    """File, page, width, height and scheme of each."""
-    if docs:
-        yield from ((name, *picture) for name, picture in DOCS.items())
-        return
-    for name, path in SCREENS.items():
-        for width in WIDTHS:
-            for scheme in SCHEMES:
-                yield f"{name}-{width}-{scheme}", path, width, 900 if width > 600 else 780, scheme
+@contextmanager
+def no_answer() -> Iterator[None]:
+    """Groups are not described."""
+    go, describe = threading.Event(), group.group_now
+
+    def wait(*arguments: Any, **named: Any) -> Any:
+        go.wait()
+        return describe(*arguments, **named)
+
+    group.group_now = wait
+    yield
+    group.group_now = describe
+    go.set()
 
 
-def main(directory: Path, docs: bool) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
+def show(browser: Browser, url: str) -> None:
+    browser.open(url)
+    browser.wait("document.querySelector('[data-region] [role=status]') === null")
+
+
+def show_outline(browser: Browser, url: str) -> None:
+    browser.call("Page.navigate", url=url)
+    browser.wait(f"location.href === {json.dumps(url)} && document.body?.dataset.outline === ''")
+
+
+def main() -> None:
+    SHEETS.mkdir(exist_ok=True)
     with (
         KohortServer(
             brokers=3,
@@ -213,13 +249,20 @@ def main(directory: Path, docs: bool) -> None:
         console.wait_for_groups(lambda groups: None not in (groups["billing"].age_ms, groups["payments"].age_ms))
         with Cluster(server.bootstrap_servers) as cluster:
             member = quote(cluster.describe_groups(["payments"])["payments"].members[1].member_id)
-        for name, path, width, height, scheme in pictures(docs):
+        for name, (path, width, height, scheme) in EXAMPLES.items():
             browser.screen(width, height, scheme)
-            browser.open(console.url + path.format(member=member))
-            browser.wait("document.querySelector('[data-region] [role=status]') === null")
-            browser.picture(directory / f"{name}.png")
+            show(browser, console.url + path)
+            write_example(browser, height, name)
+        for name, (_, path) in (screen for section in SECTIONS.values() for screen in section.items()):
+            url, is_outline = console.url + path.format(member=member), name == "outline"
+            with no_answer() if is_outline else nullcontext():
+                shots = shots_of(browser, partial(show_outline if is_outline else show, browser, url))
+            write_sheet(shots, name)
         browser.close()
+    screenshots_changes.main()
+    shown = SECTIONS | {"Login and changes": screenshots_changes.SCREENS}
+    write_page({heading: [(name, one[0]) for name, one in screens.items()] for heading, screens in shown.items()})
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--docs" in sys.argv)
+    main()

@@ -1,19 +1,17 @@
-"""Screenshots of the login and of changes: python tests/console/screenshots_changes.py DIRECTORY [--docs]
-
-In all widths and schemes of screenshots.py; with --docs those of docs/console.
-"""
+"""The pictures of the login and of changes, for screenshots.py."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path += [str(Path(__file__).parent)]
 from browser import Browser
-from screenshots import SCHEMES, WIDTHS
+from picture_sheets import shots_of, write_example, write_sheet
 from served import ServedConsole
 
 from kohort.client.cluster import Cluster
@@ -27,27 +25,33 @@ USER, PASSWORD = "alice", "a secret"
 class Screen(NamedTuple):
     """A page; its form filled in and sent, as often as there are fields."""
 
+    title: str
     path: str
     sent: tuple[Mapping[str, str], ...] = ()
 
 
 RESET = "/change/reset-offsets?group=billing"
 SCREENS = {
-    "changes-group": Screen("/group?id=billing"),
-    "changes-topic": Screen("/topic?name=orders"),
-    "changes-topics": Screen("/topics"),
-    "reset-form": Screen(RESET),
-    "reset-wrong": Screen(RESET, ({"to": "time", "time": "tomorrow"},)),
-    "reset-plan": Screen(RESET, ({"to": "earliest", "preview": "1"},)),
-    "restore-form": Screen("/change/restore-offsets?group=payments"),
-    "remove-member": Screen("/change/remove-member?group=payments"),
-    "delete-plan": Screen("/change/delete-group?group=payments", ({},)),
-    "delete-wrong": Screen("/change/delete-group?group=payments", ({}, {"typed": "another"})),
-    "create-topic": Screen("/change/create-topic"),
-    "topic-settings": Screen("/change/topic-settings?topic=orders"),
-    "add-partitions": Screen("/change/add-partitions?topic=orders"),
-    "outcome": Screen("/change/add-partitions?topic=invoices", ({"count": "100"}, {})),
-    "outcome-undo": Screen(RESET, ({"to": "shift", "shift": "+1"}, {})),
+    "login": Screen("The login", "/login"),
+    "changes-group": Screen("A group that may be changed", "/group?id=billing"),
+    "changes-topic": Screen("A topic that may be changed", "/topic?name=orders"),
+    "changes-topics": Screen("Topics that may be changed", "/topics"),
+    "reset-form": Screen("Reset offsets", RESET),
+    "reset-wrong": Screen("A wrong time", RESET, ({"to": "time", "time": "tomorrow"},)),
+    "reset-plan": Screen("What the reset would change", RESET, ({"to": "earliest", "preview": "1"},)),
+    "restore-form": Screen("Restore offsets", "/change/restore-offsets?group=payments"),
+    "delete-offsets": Screen("Delete offsets", "/change/delete-offsets?group=payments"),
+    "remove-member": Screen("Remove a member", "/change/remove-member?group=payments"),
+    "delete-plan": Screen("Delete a group", "/change/delete-group?group=payments", ({},)),
+    "delete-wrong": Screen(
+        "A name that is not the group's", "/change/delete-group?group=payments", ({}, {"typed": "another"})
+    ),
+    "create-topic": Screen("Create a topic", "/change/create-topic"),
+    "topic-settings": Screen("Change a topic's setting", "/change/topic-settings?topic=orders"),
+    "add-partitions": Screen("Add partitions", "/change/add-partitions?topic=orders"),
+    "delete-topic": Screen("Delete a topic", "/change/delete-topic?topic=orders", ({},)),
+    "outcome": Screen("What was refused", "/change/add-partitions?topic=invoices", ({"count": "100"}, {})),
+    "outcome-undo": Screen("What was done", RESET, ({"to": "shift", "shift": "+1"}, {})),
 }
 FILL = """(fields) => {
   const form = document.querySelector("main form");
@@ -67,15 +71,17 @@ def show(browser: Browser, url: str, screen: Screen) -> None:
 
 
 def log_in(browser: Browser, url: str) -> None:
+    """Unless the browser has logged in."""
     browser.open(url)
+    if not browser.evaluate("document.getElementById('user')"):
+        return
     browser.write("user", USER)
     browser.write("password", PASSWORD)
     browser.submit()
     browser.wait("document.querySelectorAll('tbody tr').length || location.reload()")
 
 
-def main(directory: Path, docs: bool) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
+def main() -> None:
     with KohortServer(security="SASL_PLAINTEXT", users={USER: PASSWORD}) as server:
         settings = {key: str(value) for key, value in server.client_config().items() if key != "bootstrap.servers"}
 
@@ -94,23 +100,12 @@ def main(directory: Path, docs: bool) -> None:
         access = Access(login=True, allow_changes=True)
         with ServedConsole(server.bootstrap_servers, access=access, entrance=entrance) as console:
             browser = Browser()
-            shown = {"login": Screen("/login")} if not docs else {}
-            for width, scheme in [(1200, "light")] if docs else [(w, s) for w in WIDTHS for s in SCHEMES]:
-                browser.screen(width, 640 if docs else 900 if width > 600 else 780, scheme)
-                browser.call("Network.clearBrowserCookies")
-                for name, screen in shown.items():
+            for name, screen in SCREENS.items():
+                if name != "login":
+                    log_in(browser, console.url)
+                write_sheet(shots_of(browser, partial(show, browser, console.url, screen)), name)
+                if name == "reset-plan":
+                    browser.screen(1200, 640)
                     show(browser, console.url, screen)
-                    browser.picture(directory / f"{name}-{width}-{scheme}.png", whole=True)
-                log_in(browser, console.url)
-                for name, screen in SCREENS.items():
-                    if docs and name != "reset-plan":
-                        continue
-                    show(browser, console.url, screen)
-                    browser.picture(
-                        directory / ("plan.png" if docs else f"{name}-{width}-{scheme}.png"), whole=not docs
-                    )
+                    write_example(browser, 640, "plan")
             browser.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--docs" in sys.argv)

@@ -8,16 +8,19 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from browser import Browser
+from browser import WHOLE, Browser
 from group_member import GroupMember
 from served import ServedConsole
 
 from kohort.client.cluster import Cluster
+from kohort.console import soon
+from kohort.console.reading import answers
 from kohort.testing import KohortServer
 
 pytestmark = pytest.mark.browser
 
 GROUP = "billing<script>window.hacked = 1</script>"
+READING = f"The group is being read. {soon.FOLLOWS}"
 CLIENT = "worker'\"><img src=x onerror='window.hacked = 2'>"
 
 
@@ -81,6 +84,54 @@ def test_every_screen(browser: Browser, console: ServedConsole, path: str, width
     expected = ["status of 404"] if path == "/nothing" else []
     assert len(browser.errors) == len(expected), browser.errors
     assert all(part in error for part, error in zip(expected, browser.errors, strict=True))
+
+
+@pytest.mark.parametrize("path", [path for path in paths() if path.startswith("/group")])
+def test_an_outline_becomes_the_page_by_itself(
+    browser: Browser, console: ServedConsole, path: str, slow_answers: None
+) -> None:
+    browser.errors.clear()
+    browser.screen(1400)
+    browser.open(console.url + path)
+    came = browser.evaluate("fetch(location.href).then(answer => answer.text())")
+    assert "data-outline" in came, "what the browser got first"
+    assert browser.evaluate("document.querySelector('main [role=status]')?.textContent") != READING
+    assert browser.evaluate("document.querySelectorAll('main > :is(.scroll, .pager, .notice, [data-region])').length")
+    assert browser.evaluate("document.title").startswith("billing<script>")
+    assert browser.evaluate("document.getElementById('said').textContent") == "The page is complete"
+    browser.wait("!document.getElementById('pause').hidden && document.body.dataset.live.startsWith('/live/group')")
+    assert browser.evaluate("window.hacked") is None
+    assert browser.errors == []
+
+
+def test_the_focus_stays_when_an_outline_becomes_the_page(
+    browser: Browser, console: ServedConsole, slow_answers: None
+) -> None:
+    path = f"/group?{urlencode({'id': GROUP, 'tab': 'members'})}"
+    tab = "document.querySelector('.tabs a[href*=settings]')"
+    browser.call("Page.navigate", url=console.url + path)
+    browser.wait(f"location.href.endsWith('members') && {tab} !== null")
+    browser.evaluate(f"{tab}.focus()")
+    browser.wait(WHOLE)
+    assert browser.evaluate(f"document.activeElement === {tab}")
+
+
+def test_an_outline_becomes_the_page_without_scripts(
+    browser: Browser, console: ServedConsole, slow_answers: None
+) -> None:
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(f"{console.url}/group?{urlencode({'id': GROUP, 'tab': 'members'})}")
+    browser.wait("document.querySelectorAll('tbody tr').length", lambda rows: rows == 1)
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.fixture
+def slow_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is there at once, and none is kept."""
+    monkeypatch.setattr(soon, "SOON_S", 0.0)
+    monkeypatch.setattr(answers, "KEPT_S", 0.0)
+    monkeypatch.setattr(answers, "KEPT_TIMES", 0)
+    monkeypatch.setattr(answers, "LONG_S", 60.0)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (360, "dark")])

@@ -91,7 +91,7 @@ def test_a_login_inside_tls(start: Start, tmp_path: Path) -> None:
             cookie = answer.getheader("set-cookie", "")
             assert cookie.startswith("__Host-kohort-session=")
             assert cookie.endswith("; HttpOnly; Path=/; SameSite=strict; Secure")
-            connection.request("GET", "/topics", headers={"cookie": cookie.partition(";")[0]})
+            connection.request("GET", "/topics", headers={"cookie": cookie.partition(";")[0], "prefer": "wait=60"})
             answer = connection.getresponse()
             assert (answer.status, b"Create a topic" in answer.read()) == (200, True)
         process.send_signal(signal.SIGTERM)

@@ -17,6 +17,13 @@ LIKE_KOHORT = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.share.session.timeout.ms": "600000",
+    "group.share.max.session.timeout.ms": "600000",
+    "group.share.record.lock.duration.ms": "600000",
+    "group.share.max.record.lock.duration.ms": "600000",
     "log.retention.ms": "-1",
 }
 """Kafka's settings: those that kohort has in the tests, by default or by choice. Nothing is deleted by its age: many

@@ -13,6 +13,7 @@ forms       forms that browsers send
 audit       the log: a line for each login and each change
 app         the routes, the static files, the errors
 shared      what all pages share: the snapshot, the answers, the templates
+soon        outlines of pages that wait for the cluster
 live        streams of differences to open pages
 paging      sorted, searched and paged lists
 words       states, numbers and instants as pages show them

@@ -28,12 +28,14 @@ from kohort.console.pages import doctor, group, groups, messages, nodes, rebalan
 from kohort.console.reading.answers import Answers
 from kohort.console.reading.refresher import Refresher
 from kohort.console.shared import HERE, Console, console_of, environment
+from kohort.console.soon import outline, soon
 from kohort.console.what_if.answers import WhatIfs
 
 STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 SWEEP_S = 60.0
 FOREVER = "public, max-age=31536000, immutable"
 PAGES = (groups, doctor, group, rebalance, topics, messages, nodes, users)
+OUTLINES = {"/group": group.outline}
 
 
 def create_app(
@@ -74,10 +76,14 @@ def create_app(
         await what_ifs.close()
         app.state.console.answers.close()
 
-    pages = [Route(path, endpoint) for page in PAGES for path, endpoint in page.ROUTES.items()]
+    endpoints = {path: made for page in (*PAGES, screens) for path, made in page.ROUTES.items()}
+    pages = [
+        Route(path, made if path.startswith("/live/") else soon(made, OUTLINES.get(path, outline)))
+        for path, made in endpoints.items()
+    ]
     logins = login.ROUTES if entrance is not None else []
     app: ASGIApp = Starlette(
-        routes=[*pages, *screens.ROUTES, *logins, Route("/static/{name}", static)],
+        routes=[*pages, *screens.FORMS, *logins, Route("/static/{name}", static)],
         exception_handlers={HTTPException: _refused, KafkaError: _failed},
         lifespan=lifespan,
     )

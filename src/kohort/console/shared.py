@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +51,8 @@ class Console:
     examinations: Examinations = field(init=False)
     plans: Plans | None = None
     """Changes that were previewed; None if the console only reads."""
+    making: dict[Hashable, asyncio.Task[Response]] = field(default_factory=dict)
+    """Pages that wait for the cluster, and those that nobody has fetched yet (`kohort.console.soon`)."""
 
     def __post_init__(self) -> None:
         self.examinations = Examinations(self.answers)
@@ -84,7 +86,7 @@ class Console:
             user=self.user,
             token=self.token,
             may_change=self.plans is not None,
-            **{"live": "", **values},
+            **{"live": "", "is_outline": False, **values},
         )
         return HTMLResponse(html, status)
 

@@ -144,6 +144,7 @@ async def carry_out(request: Request) -> Response:
 async def _carried_out(request: Request, console: Console, found: Planned) -> Outcome:
     try:
         outcome: Outcome = await console.answers.do(found.plan.carry_out, changes=True)
+        console.making.clear()
     except (Failed, KafkaError) as error:
         unknown = " It is not known whether it was done." if isinstance(error, ConnectionFailed | TimedOut) else ""
         outcome = Outcome(f"{_sentence(error.message)}{unknown}", done=False)
@@ -209,10 +210,8 @@ async def outcome(request: Request) -> Response:
     )
 
 
-ROUTES = [
-    Route("/change/{name}", form, methods=["GET"]),
+ROUTES = {"/change/{name}": form, "/plan/{number:int}": planned, "/outcome/{number:int}": outcome}
+FORMS = [
     Route("/change/{name}", plan, methods=["POST"]),
-    Route("/plan/{number:int}", planned, methods=["GET"]),
     Route("/plan/{number:int}", carry_out, methods=["POST"]),
-    Route("/outcome/{number:int}", outcome, methods=["GET"]),
 ]

@@ -24,6 +24,7 @@ from kohort.cli.groups.shares.releasing import (
     record_count,
     released_words,
     rows_of,
+    what_they_hold,
 )
 from kohort.cli.groups.shares.targets import chosen, share_group
 from kohort.cli.option_objects import fail
@@ -54,7 +55,7 @@ def plan_of_release(cluster: Cluster, group: str, form: Form) -> Plan:
             return Outcome(f"not released, because of {code.name}: {where}", done=False)
         return Outcome(released_words(found, rows, wanted))
 
-    what = plural(record_count(rows), "record") if rows else f"what {plural(len(wanted), 'member')} hold"
+    what = plural(record_count(rows), "record") if rows else what_they_hold(wanted)
     return Plan(
         f"Release {what} of group {group}?",
         "records released",

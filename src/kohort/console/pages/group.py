@@ -23,7 +23,7 @@ from kohort.cli.groups.timeline import REBALANCING, headline, status_lines, stor
 from kohort.cli.groups.wording import Document, Names, as_document, partitions, people_of, plain, utc
 from kohort.client.admin.configs import ConfigSource
 from kohort.client.admin.end_times import EndTimes
-from kohort.client.admin.groups import SHARE, GroupMember
+from kohort.client.admin.groups import SHARE, GroupDescription, GroupMember
 from kohort.console.lag_lines import wide
 from kohort.console.live import Cell, Live
 from kohort.console.pages import group_ownership, group_records, group_what_if
@@ -31,6 +31,8 @@ from kohort.console.paging import Order, Page, ordered, page_of, wanted_order, w
 from kohort.console.reading.questions import STORIES, GroupNow, PartitionRow, group_now, group_settings, partition_rows
 from kohort.console.reading.snapshot import GroupRow
 from kohort.console.shared import Console, console_of, head_cells, key_of
+from kohort.console.soon import FOLLOWS
+from kohort.console.soon import outline as of_any_page
 from kohort.console.words import Chip, age, count, outcome_chip, rate, state_chip
 
 TABS = {
@@ -99,18 +101,41 @@ async def group(request: Request) -> Response:
         past = now if tab in OF_JOURNAL else await state_of(console, group_id, STORIES)
         if not past.stories:
             raise HTTPException(404, f"group {group_id} does not exist")
-    return console.page(
+    values = await VIEWS[tab](console, now, listed, query)
+    return _page(request, now, tab, live="/live/group", **values)
+
+
+def outline(request: Request) -> Response:
+    """What the list of groups knows, until the group is described."""
+    console, query = console_of(request), request.query_params
+    row = console.refresher.look().groups.get(query.get("id", ""))
+    if row is None:
+        return of_any_page(request)
+    known = row.group_id, row.state, row.protocol_type, row.protocol, (), row.coordinator, row.type
+    now, tab = GroupNow(GroupDescription(*known), int(time.time() * 1000)), wanted_tab(query)
+    return _page(
+        request,
+        now,
+        tab if tab in tabs_of(row.type) else "partitions",
+        is_outline=True,
+        reading=f"The group is being read. {FOLLOWS}",
+        facts={**facts(console, now, row, row.lag), "members": count(row.members)},
+    )
+
+
+def _page(request: Request, now: GroupNow, tab: str, **values: Any) -> Response:
+    group = now.group
+    return console_of(request).page(
         request,
         "group.html",
-        title=group_id,
-        group_id=group_id,
+        title=group.group_id,
+        group_id=group.group_id,
         now=now,
         tab=tab,
-        tabs=tabs_of(now.group.type),
-        is_shared=now.group.type == SHARE,
+        tabs=tabs_of(group.type),
+        is_shared=group.type == SHARE,
         **awaited(now),
-        live="/live/group",
-        **await VIEWS[tab](console, now, listed, query),
+        **values,
     )
 
 
@@ -268,11 +293,12 @@ async def rebalances_tab(
     console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams
 ) -> dict[str, Any]:
     names = Names([*people_of(now.stories), *map(as_document, now.group.members)])
-    rows = [rebalance_of(story, names) for story in reversed(now.stories)]
+    page = page_of(now.stories[::-1], wanted_page(query))
     newest = now.stories[-1]["number"] if now.stories else 0
     return {
         "facts": {**facts(console, now, listed, listed.lag if listed else None), "newest": str(newest)},
-        "page": page_of(rows, wanted_page(query)),
+        "page": page,
+        "rebalances": [rebalance_of(story, names) for story in page.rows],
         "offenders": worst(now.stories),
     }
 

@@ -26,6 +26,8 @@ EVERY_S = 2.0
 REST = 3
 IDLE_AFTER_S = 60.0
 IDLE_EVERY_S = 60.0
+SHOWN_EVERY_S = 0.5
+"""During the first reading: what is known so far."""
 BREATH_S = 0.005
 """Between batches: pages and the broker's other clients come first."""
 
@@ -106,15 +108,16 @@ class Refresher:
             if known is not None:  # it limits the batches, and is shown until the group is read
                 row = replace(known, state=row.state, type=row.type, coordinator=row.coordinator)
             rows[one.group_id] = row
-        done = 0
+        done, shown_s = 0, 0.0
+        empty = topic_rows(topics, {})
         for batch in list(batches_of(rows.values())):
             for row in read_batch(surveyor, self.times, batch):
                 rows[row.group_id] = row
             done += len(batch)
-            if before.number == 0:
-                self.snapshot = Snapshot(
-                    cluster.cluster_id(), dict(rows), totals=totals_of(rows.values(), ()), described=done
-                )
+            if before.number == 0 and time.monotonic() - shown_s > SHOWN_EVERY_S:
+                shown_s = time.monotonic()
+                totals = totals_of(rows.values(), empty.values())
+                self.snapshot = Snapshot(cluster.cluster_id(), dict(rows), empty, totals=totals, described=done)
             if self._stopped.wait(BREATH_S):
                 return before
         by_node = [row.coordinator for row in rows.values()]

@@ -65,7 +65,6 @@ function say() {
   saidAt = now;
 }
 
-const address = document.body.dataset.live;
 const pause = document.getElementById("pause");
 let stream = null;
 let polling = 0;
@@ -89,7 +88,7 @@ function leave() {
 
 async function poll() {
   try {
-    const answer = await fetch(address, { headers: { accept: "application/json" } });
+    const answer = await fetch(document.body.dataset.live, { headers: { accept: "application/json" } });
     if (answer.ok) apply(await answer.json());
     if (answer.status === 401) leave();
   } catch {
@@ -99,6 +98,7 @@ async function poll() {
 
 function start() {
   stop();
+  const address = document.body.dataset.live;
   if (!address || isPaused() || document.hidden) return;
   const opened = new EventSource(address);
   stream = opened;
@@ -112,9 +112,41 @@ function start() {
   };
 }
 
-if (address) {
+function begin() {
   collect();
-  pause.hidden = false;
+  pause.hidden = !document.body.dataset.live;
+}
+
+// The page is an outline: the cluster has not answered yet. Ask for the whole page, which comes when it has.
+async function complete() {
+  try {
+    const answer = await fetch(location.href, { headers: { prefer: "wait=60" } });
+    if (answer.redirected) location.reload(); // to the login
+    else fill(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  } catch {
+    setTimeout(complete, POLL_EVERY_MS);
+  }
+}
+
+function fill(whole) {
+  const [before, after] = [document, whole].map((page) => page.getElementById("main"));
+  if (!after) throw new Error("this is no page of the console");
+  const focused = document.activeElement;
+  const link = before.contains(focused) ? focused.getAttribute("href") : null;
+  before.replaceWith(after);
+  if (focused === before) after.focus();
+  if (link) after.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus();
+  document.title = whole.title;
+  document.body.dataset.live = whole.body.dataset.live ?? "";
+  delete document.body.dataset.outline;
+  document.getElementById("said").textContent = "The page is complete";
+  begin();
+  start();
+}
+
+if (pause) {
+  begin();
+  if ("outline" in document.body.dataset) complete();
   pause.addEventListener("click", () => {
     const paused = !isPaused();
     pause.setAttribute("aria-pressed", String(paused));

@@ -152,11 +152,15 @@ def _print(rows: Sequence[tuple[Cell, ...]], offsets: ShareOffsets, wanted: Sequ
     if rows:
         print_table(HOLDER_COLUMNS, rows)
     elif not offsets.tells_records:
-        show([Line(f"what {plural(len(wanted), 'member')} hold is not known: the coordinator is not kohort")])
+        show([Line(f"{what_they_hold(wanted)} is not known: the coordinator is not kohort")])
+
+
+def what_they_hold(wanted: Sequence[str]) -> str:
+    return f"what {plural(len(wanted), 'member')} {'holds' if len(wanted) == 1 else 'hold'}"
 
 
 def question(group: str, rows: Sequence[tuple[Cell, ...]], wanted: Sequence[str]) -> str:
-    what = plural(record_count(rows), "record") if rows else f"what {plural(len(wanted), 'member')} hold"
+    what = plural(record_count(rows), "record") if rows else what_they_hold(wanted)
     return f"Release {what} of group {group}? A member that works on them goes on, and {COUNTS}."
 
 
@@ -168,8 +172,8 @@ def released_words(group: GroupDescription, rows: Sequence[tuple[Cell, ...]], wa
     names, by_id = names_of(group)
     whose = ", ".join(member_words(member_id, names, by_id) for member_id in wanted[:5])
     more = f" and {len(wanted) - 5} more" if len(wanted) > 5 else ""
-    what = plural(record_count(rows), "record") if rows else "what they held"
-    return f"released {what} of {whose}{more} in group {group.group_id}"
+    what = f"{plural(record_count(rows), 'record')} of {whose}{more}" if rows else f"what {whose}{more} held"
+    return f"released {what} in group {group.group_id}"
 
 
 def give_back(
