@@ -31,7 +31,7 @@ from kohort.client.wire.blocking_connection import Connection
 from kohort.console.app import create_app
 from kohort.console.listening import open_socket, url_of
 from kohort.console.reading.refresher import Refresher
-from kohort.console.serve import serve
+from kohort.console.serve import keep_pauses_short, serve
 from kohort.wire.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -73,6 +73,7 @@ def serve_console(bootstrap: str) -> None:
             guard._app.state.console.answers._known.clear()
             print("forgotten", flush=True)
 
+    keep_pauses_short()
     serve(guard, listening, forget)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from starlette.datastructures import QueryParams
@@ -66,7 +67,7 @@ def wanted_search(query: QueryParams) -> str:
 
 def ordered(rows: Iterable[T], key: Key[T], down: bool, name: Callable[[T], str]) -> list[T]:
     """Rows in order of `key`; equal ones in order of their names."""
-    by_name = sorted(rows, key=name)
-    known = [row for row in by_name if key(row) is not None]
-    known.sort(key=key, reverse=down)  # equal rows keep their order, also with `reverse`
-    return known + [row for row in by_name if key(row) is None]
+    by_name = [(key(row), row) for row in sorted(rows, key=name)]
+    known = [pair for pair in by_name if pair[0] is not None]
+    known.sort(key=itemgetter(0), reverse=down)  # equal rows keep their order, also with `reverse`
+    return [row for _, row in known] + [row for value, row in by_name if value is None]

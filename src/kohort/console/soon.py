@@ -17,7 +17,7 @@ from starlette.responses import Response
 from kohort.console.changes.kinds import CHANGES
 from kohort.console.shared import THEME_COOKIE, Console, address, console_of
 
-SOON_S = 0.12
+SOON_S = 0.1
 KEPT_S = 10.0
 MOST = 50
 """Pages that are under way or kept; further ones come when they are made."""

@@ -77,7 +77,7 @@ def console(
     from kohort.console.listening import check_protected, is_loopback, open_socket, own_name, parse, url_of
     from kohort.console.login import Entrance
     from kohort.console.reading.refresher import Refresher
-    from kohort.console.serve import serve
+    from kohort.console.serve import keep_pauses_short, serve
 
     logins = logins_of(where, wanted=login)
     try:
@@ -146,6 +146,7 @@ def console(
             if served is not None:
                 served.renew()
 
+    keep_pauses_short()
     with interrupts.careful():
         serve(made, listening, wait_for_end, None if served is None else served.context)
     refresher.stop()

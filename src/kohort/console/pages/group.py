@@ -215,7 +215,6 @@ async def partitions_tab(
         ordered(chosen, PARTITION_COLUMNS[order.column], order.down, lambda row: f"{row.topic} {row.partition:09}"),
         wanted_page(query),
     )
-    names = Names(map(as_document, now.group.members))
     time_lag = age(worst_ms(rows), told=True) if any(row.told for row in rows) else None
     last = await last_owners_now(console, now, rows)
     line = wide(console.refresher.trends.of(now.group.group_id))
@@ -225,7 +224,7 @@ async def partitions_tab(
         "regions": {"course": course, "unread": console.render("unread.html", unread=[one.words for one in last])},
         "page": page,
         "order": order,
-        "cells": {partition_key(row): partition_cells(row, names, console.refresher.times) for row in page.rows},
+        "cells": {partition_key(row): partition_cells(row, now.names, console.refresher.times) for row in page.rows},
         "partition_key": partition_key,
         "without_offset": 0 if shared else sum(row.committed is None and bool(row.end) for row in rows),
     }

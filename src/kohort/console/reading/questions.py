@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kohort.cli.groups.shares.describing import log_ends
 from kohort.cli.groups.watch.trends import in_flight_words
@@ -34,6 +34,11 @@ class GroupNow:
     stories: tuple[Document, ...] = ()
     no_journal: str = ""
     """Why there are no stories; empty if the coordinator keeps a journal."""
+    names: Names = field(init=False)
+    """Of its members: thousands of them take a while, so they are made in the thread of the question."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", Names(map(as_document, self.group.members)))
 
     @property
     def exists(self) -> bool:
@@ -55,12 +60,12 @@ class PartitionRow:
     """Whether the coordinator tells ends and ages."""
     unfinished: int | None = None
     """Of a share group, whose `committed` is the start offset."""
+    lag: int | None = field(init=False)
+    """A view reads it several times of each row."""
 
-    @property
-    def lag(self) -> int | None:
-        if self.unfinished is not None:
-            return self.unfinished
-        return None if self.committed is None or self.end is None else max(self.end - self.committed, 0)
+    def __post_init__(self) -> None:
+        lag = None if self.committed is None or self.end is None else max(self.end - self.committed, 0)
+        object.__setattr__(self, "lag", lag if self.unfinished is None else self.unfinished)
 
 
 def group_now(cluster: Cluster, group_id: str, stories: int) -> GroupNow:
