@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,8 @@ def serve_console(bootstrap: str) -> None:
 
 
 @contextmanager
-def console_of(bootstrap: str) -> Iterator[tuple[str, Any]]:
-    """Its address, and what makes it forget."""
+def console_of(bootstrap: str) -> Iterator[tuple[str, int, Any]]:
+    """Its address, its process id, and what makes it forget."""
     command = [sys.executable, __file__, "--console", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -92,7 +92,7 @@ def console_of(bootstrap: str) -> Iterator[tuple[str, Any]]:
             stdin.flush()
             assert stdout.readline() == "forgotten\n"
 
-        yield url, forget
+        yield url, process.pid, forget
         stdin.close()
 
 
@@ -169,6 +169,15 @@ def prepare(bootstrap: str, members: int, groups: int) -> None:
     join(bootstrap, members)
 
 
+def computed_ms(pid: int) -> float:
+    """The processor time of all threads of a process so far."""
+    found = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # the thread has ended
+            found += int(file.read_text().split()[0])
+    return found / 1e6
+
+
 def fetch(url: str, path: str, headers: dict[str, str]) -> tuple[float, float, bytes]:
     """Milliseconds to the first byte and to the last one, and the page."""
     parts = urlsplit(url)
@@ -182,10 +191,12 @@ def fetch(url: str, path: str, headers: dict[str, str]) -> tuple[float, float, b
     return first, (time.perf_counter() - began) * 1000, body
 
 
-def visit(url: str, path: str, times: dict[str, list[float]]) -> int:
+def visit(url: str, pid: int, path: str, times: dict[str, list[float]]) -> int:
     """A first visit, as a browser makes it, and other pages until the whole page is there. Returns the largest page."""
+    before = computed_ms(pid)
     first, _, page = fetch(url, path, {})
     times["a page of the large group: first byte"].append(first)
+    times["- processor time of the console until then"].append(computed_ms(pid) - before)
     sizes, whole = [len(page)], []
 
     def complete() -> None:
@@ -198,8 +209,10 @@ def visit(url: str, path: str, times: dict[str, list[float]]) -> int:
     waiting.start()
     number = 0
     while waiting.is_alive() or number == 0:
+        before = computed_ms(pid)
         meanwhile, _, other = fetch(url, OTHERS[number % len(OTHERS)], {})
         times["another page meanwhile: first byte"].append(meanwhile)
+        times["- processor time of the console, all threads"].append(computed_ms(pid) - before)
         sizes.append(len(other))
         number += 1
     waiting.join()
@@ -217,7 +230,7 @@ def main(visits: int, members: int, groups: int, prepared: str) -> None:
         if not prepared:
             prepare(bootstrap, members, groups)
             print(f"prepared: {bootstrap}", flush=True)
-        with console_of(bootstrap) as (url, forget):
+        with console_of(bootstrap) as (url, pid, forget):
             times: dict[str, list[float]] = defaultdict(list)
             first, *_ = fetch(url, "/", {})
             print(f"the very first page: {first:.0f} ms", flush=True)
@@ -227,7 +240,7 @@ def main(visits: int, members: int, groups: int, prepared: str) -> None:
             for number in range(visits):
                 forget()
                 tab = TABS[number % len(TABS)]
-                largest = max(largest, visit(url, f"/group?id={LARGE}&tab={tab}", times))
+                largest = max(largest, visit(url, pid, f"/group?id={LARGE}&tab={tab}", times))
                 times[tab].append(times["a page of the large group: first byte"][-1])
     print(f"\n{members:,} members, {groups:,} groups; the largest page: {largest:,} bytes\n")
     print("| | visits | median, ms | 95 %, ms | longest, ms |\n| --- | --: | --: | --: | --: |")

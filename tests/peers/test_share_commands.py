@@ -92,9 +92,15 @@ def taken(member: ShareMember, partition: int, records: int) -> list[tuple[int, 
 
 
 def offsets(kohort: Run, name: str) -> dict[int, tuple[int, int | None]]:
-    """The start offset and the unfinished records of each partition, as the command tells them."""
+    """The start offset and the unfinished records of each partition, as the command tells them.
+
+    Apache Kafka stores a start offset that has moved with a later change only, so it may tell a lower one."""
     [document] = kohort("groups", "describe", name, "-o", "json")
     return {row["partition"]: (row["start_offset"], row["lag"]) for row in document["offsets"]}
+
+
+def unfinished(kohort: Run, name: str) -> dict[int, int | None]:
+    return {partition: lag for partition, (_, lag) in offsets(kohort, name).items()}
 
 
 def test_describe(kohort: Run, worker: ShareMember, name: str, is_kohort: bool) -> None:
@@ -102,13 +108,14 @@ def test_describe(kohort: Run, worker: ShareMember, name: str, is_kohort: bool) 
     assert worker.ack(0, (0, 1, ACCEPT), (2, 5, RELEASE)) is ErrorCode.NONE
     assert taken(worker, 0, 2) == [(2, 3, 2)]
     assert taken(worker, 1, 1) == [(0, 0, 1)]
-    until(lambda: offsets(kohort, name) == {0: (2, 8), 1: (0, 10)}, "the offsets")
+    assert worker.ack(1, (0, 0, RELEASE)) is ErrorCode.NONE
+    until(lambda: unfinished(kohort, name) == {0: 8, 1: 10}, "the acknowledged records")
     [document] = kohort("groups", "describe", name, "-o", "json")
     assert (document["protocol_type"], document["total_lag"]) == ("share", 18)
-    assert (document["in_flight"] == 3) == is_kohort
+    assert (document["in_flight"] == 2) == is_kohort
     shown = " ".join(kohort("groups", "describe", name).split())
     assert f"{name}: Stable, 1 member, 18 unfinished records" in shown
-    assert ("3 of them in flight" in shown) == is_kohort
+    assert ("2 of them in flight" in shown) == is_kohort
     assert ("what was archived, is not known: the coordinator is not kohort" in shown) != is_kohort
     assert worker.member_id in kohort("groups", "describe", name, "--members")
     assert "Stable" in kohort("groups", "describe", name, "--state")
@@ -149,7 +156,7 @@ def test_only_kohort_delivers_finished_records_again(
     worker.leave()
 
 
-def test_reset_and_delete(kohort: Run, worker: ShareMember, name: str, tmp_path: Any) -> None:
+def test_reset_and_delete(kohort: Run, worker: ShareMember, name: str, is_kohort: bool, tmp_path: Any) -> None:
     assert taken(worker, 0, 4) == [(0, 3, 1)]
     assert worker.ack(0, (0, 3, ACCEPT)) is ErrorCode.NONE
     reset = ("groups", "reset-offsets", name, "--topic", f"{name}:0")
@@ -159,21 +166,22 @@ def test_reset_and_delete(kohort: Run, worker: ShareMember, name: str, tmp_path:
     assert not_empty in kohort("groups", "delete-offsets", name, "--topic", name, "--yes", code=1)
     assert not_empty in kohort("groups", "delete", name, "--yes", code=1)
     worker.leave()
-    until(lambda: offsets(kohort, name)[0] == (4, 6), "the acknowledged records")
+    until(lambda: unfinished(kohort, name)[0] == 6, "the acknowledged records")
+    before = offsets(kohort, name)[0]
+    assert before[0] == (4 if is_kohort else 0)
     assert "everything from the new offsets on is delivered again" in kohort(*reset, "--to-offset", "1")
-    assert offsets(kohort, name)[0] == (4, 6), "a dry run"
+    assert offsets(kohort, name)[0] == before, "a dry run"
     backup = str(tmp_path / "old.json")
     done = kohort(*reset, "--to-offset", "1", "--execute", "--yes", "--backup", backup)
     assert f"set 1 offset of group {name}\n" in done
     assert offsets(kohort, name)[0] == (1, 9)
     kohort("groups", "reset-offsets", name, "--from-file", backup, "--execute", "--yes")
-    assert offsets(kohort, name)[0] == (4, 6)
+    assert offsets(kohort, name)[0] == (before[0], 10 - before[0])
     deleted = kohort("groups", "delete-offsets", name, "--topic", name, "--yes")
     assert deleted == f"deleted the offsets of group {name} in {name}\n"
     assert offsets(kohort, name) == {}
-    assert f"group {name} has not read any topic yet" in kohort(
-        "groups", "delete-offsets", name, "--topic", name, "--yes", code=1
-    )
+    again = kohort("groups", "delete-offsets", name, "--topic", name, "--yes", code=1)
+    assert again == f"kohort: group {name} does not read topic {name}; nothing was deleted\n"
     assert kohort("groups", "delete", name, "--yes") == f"deleted group {name}\n"
     assert f"group {name} does not exist" in kohort("groups", "describe", name, code=1)
 
@@ -193,7 +201,8 @@ def test_kafkas_own_tool_tells_the_same(kohort: Run, servers: str, worker: Share
     assert taken(worker, 0, 4) == [(0, 3, 1)]
     assert worker.ack(0, (0, 1, ACCEPT), (2, 3, RELEASE)) is ErrorCode.NONE
     assert taken(worker, 1, 1) == [(0, 0, 1)]
-    until(lambda: offsets(kohort, name) == {0: (2, 8), 1: (0, 10)}, "the offsets")
+    assert worker.ack(1, (0, 0, RELEASE)) is ErrorCode.NONE
+    until(lambda: unfinished(kohort, name) == {0: 8, 1: 10}, "the acknowledged records")
     assert of_tool() == offsets(kohort, name)
     [member] = tool("--describe", "--group", name, "--members")
     assert worker.member_id in member
