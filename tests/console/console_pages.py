@@ -14,7 +14,7 @@ from kohort.console.guard import HEADERS
 from kohort.console.reading.refresher import Refresher
 
 ORIGIN = "http://127.0.0.1:8090"
-EMPTY = {"meta", "link", "input"}
+EMPTY = {"meta", "link", "input", "wbr"}
 WHOLE = {"prefer": "wait=60"}
 """Asks for whole pages, as the script of an outline does."""
 

@@ -19,8 +19,6 @@ SCHEMES = ("light", "dark")
 TALLEST = 1_300
 GAP = 24
 GROUND = (128, 132, 136)
-COLOURS = 128
-"""Of a picture: more than that look the same."""
 END = "Math.ceil((document.querySelector('footer') ?? document.querySelector('main')).getBoundingClientRect().bottom)"
 
 Shots = dict[tuple[int, str], Image.Image]
@@ -36,7 +34,7 @@ def picture(browser: Browser, height: int) -> Image.Image:
 
 
 def write_example(browser: Browser, height: int, name: str) -> None:
-    few(picture(browser, height)).save(DOCS / f"{name}.png", optimize=True)
+    picture(browser, height).save(DOCS / f"{name}.png", optimize=True)
 
 
 def shots_of(browser: Browser, show: Callable[[], None]) -> Shots:
@@ -63,12 +61,7 @@ def write_sheet(shots: Shots, name: str) -> None:
             sheet.paste(shot, (left, top))
             left += shot.width + GAP
         top += height + GAP
-    few(sheet).convert("RGB").save(SHEETS / f"{name}.webp", lossless=True, quality=90, method=4)
-
-
-def few(picture: Image.Image) -> Image.Image:
-    """The same in COLOURS colours, so that files are small."""
-    return picture.quantize(COLOURS, dither=Image.Dither.NONE)
+    sheet.save(SHEETS / f"{name}.webp", lossless=True, quality=100, method=4)
 
 
 INTRODUCTION = """# The console's screens

@@ -73,7 +73,7 @@ def show(browser: Browser, url: str, screen: Screen) -> None:
 def log_in(browser: Browser, url: str) -> None:
     """Unless the browser has logged in."""
     browser.open(url)
-    if not browser.evaluate("document.getElementById('user')"):
+    if browser.evaluate("document.getElementById('user') === null"):
         return
     browser.write("user", USER)
     browser.write("password", PASSWORD)

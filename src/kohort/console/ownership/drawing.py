@@ -17,8 +17,8 @@ TOP = 30
 ROW = 46
 BAR_TOP, BAR_HEIGHT = 20, 20
 TICKS = 4
-NARROW = 2.5
-"""Percent: the least width of a bar that shows a name."""
+LETTER, PHONE_LETTER = 0.7, 2.6
+"""Percent: the width of a letter on 1,200 pixels, and on a phone. A bar without room for its name has none."""
 DAY_MS = 86_400_000
 
 
@@ -84,8 +84,11 @@ def _bar(window: Window, period: Period, css: str, y: int) -> Markup:
     width = max(right - left, 0.2)
     name = plain(period.name)
     place = Markup('x="{}%" y="{}" width="{}%" height="{}"').format(f"{left:.2f}", y, f"{width:.2f}", BAR_HEIGHT)
-    if width < NARROW:
+    letters = len(name) + 2
+    if width < LETTER * letters:
         return Markup('<rect class="{}" {}><title>{}</title></rect>').format(css, place, name)
+    slim = " slim" if width < PHONE_LETTER * letters else ""
     return Markup(
-        '<svg {}><rect class="{}" width="100%" height="100%"/><text class="on-{}" x="6" y="14">{}</text></svg>'
-    ).format(place, css, css, name)
+        '<svg {}><title>{}</title><rect class="{}" width="100%" height="100%"/>'
+        '<text class="on-{}{}" x="6" y="14">{}</text></svg>'
+    ).format(place, name, css, css, slim, name)

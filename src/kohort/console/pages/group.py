@@ -335,8 +335,9 @@ async def records_tab(console: Console, now: GroupNow, listed: GroupRow | None, 
 async def settings_tab(console: Console, now: GroupNow, listed: GroupRow | None, query: QueryParams) -> dict[str, Any]:
     group_id = now.group.group_id
     settings = await console.answers.get(("settings", group_id), partial(group_settings, group_id=group_id))
-    if settings is not None and now.group.type == SHARE:
-        settings = tuple([one for one in settings if one.set_on_group or not one.name.startswith("consumer.")])
+    if settings is not None:
+        of_others = "consumer." if now.group.type == SHARE else "share."
+        settings = tuple([one for one in settings if one.set_on_group or not one.name.startswith(of_others)])
     return {
         "facts": facts(console, now, listed, listed.lag if listed else None),
         "settings": settings,

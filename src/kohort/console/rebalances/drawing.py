@@ -75,10 +75,10 @@ def _bands(chart: Chart, height: int) -> list[Markup]:
 
 def _ticks(chart: Chart, height: int) -> list[Markup]:
     parts = []
-    for at in ticks(chart.length_ms):
+    for number, at in enumerate(ticks(chart.length_ms)):
         x = f"{_x(chart, at):.3f}"
         parts.append(Markup('<line class="tick" x1="{0}%" x2="{0}%" y1="36" y2="{1}"/>').format(x, height))
-        css = "time time-last" if _x(chart, at) > LATE else "time"
+        css = f"time{' time-last' if _x(chart, at) > LATE else ''}{' odd' if number % 2 else ''}"
         parts.append(Markup('<text class="{}" x="{}%" y="31">{}</text>').format(css, x, duration(at) if at else "0"))
     return parts
 
