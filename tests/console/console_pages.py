@@ -58,7 +58,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         self._texts.append(data)
         if {"td", "th"} & set(self._open) and self.rows and self.rows[-1]:
-            self.rows[-1][-1] = " ".join(f"{self.rows[-1][-1]} {data}".split())
+            space = "" if self.tags[-1][0] == "wbr" else " "
+            self.rows[-1][-1] = " ".join(f"{self.rows[-1][-1]}{space}{data}".split())
 
     @property
     def text(self) -> str:
