@@ -69,7 +69,7 @@ def test_each_record_is_with_one_member_until_it_is_given_back(world: World) -> 
     a, b = filled(world, 6)
     first = a.fetch(max_wait_ms=9_000, max_records=4, share_acquire_mode=1)
     assert (ranges(first), values(first)) == ([(0, 3, 1)], [b"0", b"1", b"2", b"3"])
-    assert first.acquisition_lock_timeout_ms == 30_000
+    assert first.acquisition_lock_timeout_ms == 600_000
     assert b.take() == [(4, 5, 1)]
     assert b.take([(4, 4, ACCEPT), (5, 5, RELEASE)]) == [(5, 5, 2)]
     assert a.ack((0, 1, ACCEPT), (2, 3, RELEASE, REJECT)) == 0
