@@ -34,6 +34,8 @@ from kohort.wire.schemas.group_records import (
     OffsetCommitValue,
 )
 from kohort.wire.schemas.share_group_records import (
+    EarlierShareGroupStatePartitionMetadataValue,
+    EarlierTopicPartitionsInfo,
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
@@ -46,6 +48,7 @@ from kohort.wire.schemas.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
+    TopicPartitionsInfo,
 )
 
 Place = tuple[str, int]
@@ -184,4 +187,28 @@ def parse(record: Record) -> tuple[Any, Any] | None:
     if versions is None or version not in versions or len(record.value) < 2:
         # Skipping it would lose state.
         raise ProtocolError(f"a {classes[1].__name__} of the unknown version {version}")
-    return key, decode(classes[1], version, record.value, 2)
+    try:
+        return key, decode(classes[1], version, record.value, 2)
+    except ProtocolError:
+        if classes[1] is not ShareGroupStatePartitionMetadataValue:
+            raise
+        return key, _earlier_states(record.value)
+
+
+def _earlier_states(data: bytes) -> ShareGroupStatePartitionMetadataValue:
+    """Of a record in which each topic has a time too. Raises ProtocolError."""
+    found = decode(EarlierShareGroupStatePartitionMetadataValue, 0, data, 2)
+    return ShareGroupStatePartitionMetadataValue(
+        initializing_topics=_without_times(found.initializing_topics),
+        initialized_topics=_without_times(found.initialized_topics),
+        deleting_topics=found.deleting_topics,
+    )
+
+
+def _without_times(infos: tuple[EarlierTopicPartitionsInfo, ...]) -> tuple[TopicPartitionsInfo, ...]:
+    return tuple(
+        [
+            TopicPartitionsInfo(topic_id=info.topic_id, topic_name=info.topic_name, partitions=info.partitions)
+            for info in infos
+        ]
+    )

@@ -191,7 +191,6 @@ class ShareGroups:
                 topic_id=spec.topic_id,
                 topic_name=spec.name,
                 partitions=tuple(sorted(indexes)),
-                create_timestamp=known.create_timestamp if known is not None else now,
             )
             self._running.out.shares += [
                 InitializeShares(group.group_id, spec.topic_id, tuple(some), group.epoch, start)

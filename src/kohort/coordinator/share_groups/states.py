@@ -71,13 +71,11 @@ class ShareStates:
             if len(known) >= spec.partitions or topic_id in group.initializing or topic_id in group.deleting:
                 continue
             indexes = _others(known, spec.partitions)
-            info = group.initialized.get(topic_id)
-            created = info.create_timestamp if info is not None else now
             if at_once:
                 self._running.out.shares.append(self._event(group, topic_id, indexes, anew=True))
-                initialized[topic_id] = _info(topic_id, spec.name, (*known, *indexes), created)
+                initialized[topic_id] = _info(topic_id, spec.name, (*known, *indexes))
             else:
-                initializing[topic_id] = _info(topic_id, spec.name, indexes, created)
+                initializing[topic_id] = _info(topic_id, spec.name, indexes)
         self._emit(group, initialized, initializing, group.deleting)
         if not at_once:
             self._begin(group, now)
@@ -99,7 +97,7 @@ class ShareStates:
             info = known or begun
             assert info is not None, topic_id
             both = (*(known.partitions if known else ()), *(begun.partitions if begun else ()))
-            whole[topic_id] = _info(topic_id, info.topic_name, both, info.create_timestamp)
+            whole[topic_id] = _info(topic_id, info.topic_name, both)
         if sum([len(info.partitions) for info in whole.values()]) <= AT_ONCE:
             for topic_id, info in whole.items():
                 self._running.out.shares.append(DeleteShares(group.group_id, topic_id, info.partitions))
@@ -176,7 +174,7 @@ class ShareStates:
         initialized = dict(group.initialized)
         for topic_id, info in group.initializing.items():
             known = _partitions(initialized, topic_id)
-            initialized[topic_id] = _info(topic_id, info.topic_name, (*known, *info.partitions), info.create_timestamp)
+            initialized[topic_id] = _info(topic_id, info.topic_name, (*known, *info.partitions))
         self._emit(group, initialized, {}, group.deleting)
 
     def _emit(self, group: ShareGroup, initialized: Infos, initializing: Infos, deleting: Mapping[bytes, str]) -> None:
@@ -204,7 +202,5 @@ def _others(known: Sequence[int], count: int) -> Sequence[int]:
     return [index for index in range(count) if index not in present]
 
 
-def _info(topic_id: bytes, name: str, partitions: Sequence[int], created_ms: Millis) -> TopicPartitionsInfo:
-    return TopicPartitionsInfo(
-        topic_id=topic_id, topic_name=name, partitions=tuple(sorted(partitions)), create_timestamp=created_ms
-    )
+def _info(topic_id: bytes, name: str, partitions: Sequence[int]) -> TopicPartitionsInfo:
+    return TopicPartitionsInfo(topic_id=topic_id, topic_name=name, partitions=tuple(sorted(partitions)))

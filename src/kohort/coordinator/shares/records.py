@@ -94,7 +94,7 @@ def parse(record: Record) -> Parsed | None:
     if record.value[:2] != VERSION:
         raise ProtocolError("the state of a share-partition in an unknown version")  # skipping it would lose state
     if kind == SNAPSHOT:
-        whole = decode(ShareSnapshotValue, 0, record.value, 2)
+        whole = _value(ShareSnapshotValue, record.value)
         return key, Snapshot(
             whole.snapshot_epoch,
             whole.state_epoch,
@@ -105,7 +105,7 @@ def parse(record: Record) -> Parsed | None:
             whole.write_timestamp,
             _cells(whole.state_batches),
         )
-    part = decode(ShareUpdateValue, 0, record.value, 2)
+    part = _value(ShareUpdateValue, record.value)
     return key, Update(
         part.snapshot_epoch,
         part.leader_epoch,
@@ -113,6 +113,15 @@ def parse(record: Record) -> Parsed | None:
         part.delivery_complete_count,
         _cells(part.state_batches),
     )
+
+
+def _value(schema: type, data: bytes) -> Any:
+    try:
+        return decode(schema, 0, data, 2)
+    except ProtocolError:
+        # An earlier record of kohort, in which the epoch of the snapshot has two bytes. It never decodes with four:
+        # then a zero byte is where the number of batches is expected.
+        return decode(schema, 0, VERSION + data, 2)
 
 
 def _cells(batches: tuple[StateBatch, ...]) -> tuple[Cell, ...]:

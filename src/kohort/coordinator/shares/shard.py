@@ -92,8 +92,8 @@ STORED = (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
 LARGEST_OFFSET = 1 << 62
 LARGEST_COUNT = 32_000
 """Of what is written from outside. The offset behind it, and the count of one more delivery, fit into their fields."""
-LAST_EPOCH = 65_535
-"""Of snapshots: an unsigned 16-bit number."""
+LAST_EPOCH = 2**31 - 1
+"""Of snapshots."""
 
 
 class ShareShard:
@@ -353,7 +353,8 @@ class ShareShard:
         state = self.states.get(event.key)
         if state is None:
             return ErrorCode.INVALID_REQUEST
-        if event.leader_epoch < state.leader_epoch:
+        leader_epoch = state.leader_epoch if event.leader_epoch == -1 else event.leader_epoch
+        if leader_epoch < state.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if event.state_epoch < state.state_epoch:
             return ErrorCode.FENCED_STATE_EPOCH
@@ -367,7 +368,7 @@ class ShareShard:
         complete = count_terminal(cells, start)
         epoch = state.snapshot_epoch + 1 & LAST_EPOCH
         snapshot = Snapshot(
-            epoch, state.state_epoch, event.leader_epoch, start, complete, state.created_ms, now, tuple(cells)
+            epoch, state.state_epoch, leader_epoch, start, complete, state.created_ms, now, tuple(cells)
         )
         self._records.append(share_record(event.key, snapshot))
         return ErrorCode.NONE

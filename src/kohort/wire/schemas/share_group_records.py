@@ -82,7 +82,6 @@ class TopicPartitionsInfo:
     topic_id: Uuid = field("uuid")
     topic_name: str = field("string")
     partitions: tuple[int, ...] = field(["int32"])
-    create_timestamp: int = field("int64", default=0)
 
 
 @message()
@@ -98,3 +97,20 @@ class ShareGroupStatePartitionMetadataValue:
     initializing_topics: tuple[TopicPartitionsInfo, ...] = field([TopicPartitionsInfo], default=())
     initialized_topics: tuple[TopicPartitionsInfo, ...] = field([TopicPartitionsInfo])
     deleting_topics: tuple[TopicInfo, ...] = field([TopicInfo], default=())
+
+
+@message()
+class EarlierTopicPartitionsInfo:
+    topic_id: Uuid = field("uuid")
+    topic_name: str = field("string")
+    partitions: tuple[int, ...] = field(["int32"])
+    create_timestamp: int = field("int64")
+
+
+@message(versions="0", flexible="0+")
+class EarlierShareGroupStatePartitionMetadataValue:
+    """As kohort wrote it before it had Kafka's layout."""
+
+    initializing_topics: tuple[EarlierTopicPartitionsInfo, ...] = field([EarlierTopicPartitionsInfo])
+    initialized_topics: tuple[EarlierTopicPartitionsInfo, ...] = field([EarlierTopicPartitionsInfo])
+    deleting_topics: tuple[TopicInfo, ...] = field([TopicInfo])

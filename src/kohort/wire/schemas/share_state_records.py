@@ -23,7 +23,7 @@ class StateBatch:
 
 @message(versions="0", flexible="0+")
 class ShareSnapshotValue:
-    snapshot_epoch: int = field("uint16")
+    snapshot_epoch: int = field("int32")
     state_epoch: int = field("int32")
     leader_epoch: int = field("int32")
     start_offset: int = field("int64")
@@ -42,7 +42,7 @@ class ShareUpdateKey:
 
 @message(versions="0", flexible="0+")
 class ShareUpdateValue:
-    snapshot_epoch: int = field("uint16")
+    snapshot_epoch: int = field("int32")
     leader_epoch: int = field("int32")
     start_offset: int = field("int64")
     delivery_complete_count: int = field("int32", tag=0, default=-1)
