@@ -175,10 +175,15 @@ class WireWorld(Commands):
         return [line for _, what, body, group in told for line in self._printed(what, body, group)]
 
     def _as_here(self, command: str) -> str:
-        """The request with this server's generations and epochs."""
+        """The request with this server's generations and epochs; no epoch becomes 0, with which a member joins."""
         lead = self._leads.get(self._group, 0)
         options = "gen" if command.startswith("commit ") else "gen|epoch"
-        return re.sub(rf" ({options})=(?!0)(\d+)\b", lambda found: f" {found[1]}={int(found[2]) + lead}", command)
+
+        def here(found: re.Match[str]) -> str:
+            number = int(found[2]) + lead
+            return f" {found[1]}={number if found[1] == 'gen' else max(number, 1)}"
+
+        return re.sub(rf" ({options})=(?!0)(\d+)\b", here, command)
 
     # -- asking
 
