@@ -56,7 +56,10 @@ class Page(HTMLParser):
         assert self._open.pop() == tag, f"</{tag}> in {self._open}"
 
     def handle_data(self, data: str) -> None:
-        self._texts.append(data)
+        if self.tags and self.tags[-1][0] == "wbr":
+            self._texts[-1] += data
+        else:
+            self._texts.append(data)
         if {"td", "th"} & set(self._open) and self.rows and self.rows[-1]:
             space = "" if self.tags[-1][0] == "wbr" else " "
             self.rows[-1][-1] = " ".join(f"{self.rows[-1][-1]}{space}{data}".split())

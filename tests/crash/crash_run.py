@@ -145,8 +145,8 @@ class Run:
                     self._cycle(cycle, kind)
                 self._check_exactly()
                 self._measure_logs()
-                late = self.figures.late.total()  # on a slow machine many
-                if self.figures.kept.total() < max(late // 3, 1):
+                late = self.figures.late.total()  # on a slow machine many; if each outage is too long, there are none
+                if self.figures.kept.total() < late // 3:
                     raise AssertionError(f"too few members kept anything: {self.figures}")
             finally:
                 self._end()

@@ -181,8 +181,8 @@ class TransactionRun:
         killed = time.monotonic()
         time.sleep(chance.uniform(0, 0.4))
         if kind == "start":
-            before = partial(chance.choice, (TWO_PHASES, ""))
-            self.figures.kills_while_starting += kill_while_starting(self._server, chance, self._start_s, before)
+            phases = partial(chance.choice, (TWO_PHASES, ""))
+            self.figures.kills_while_starting += kill_while_starting(self._server, chance, self._start_s, phases)
         self._start(chance)
         outage = self._server.ready_at - killed
         for thaw in frozen:

@@ -112,7 +112,7 @@ class Works:
             grown = STEP_BYTES if grown is None else grown
             work.size += grown
             self.size += grown
-            if is_over() or self.size > self.limit or self._must_wait(connection, work):
+            if is_over() or self.size > self.limit:
                 break
         return UNFINISHED
 
