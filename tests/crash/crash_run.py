@@ -341,9 +341,9 @@ class Run:
         """False if a group was late, so that nothing is known of its members."""
         late = self.figures.late.copy()
         for name, view in before.items():
-            heard_at = min(member["heard_at"] for member in killed[name].members.values())
+            heard = [self._server.ready_at - member["heard_at"] for member in killed[name].members.values()]
             silences = [member["silence_s"] for member in settled[name].members.values()]
-            if max(self._server.ready_at - heard_at, *silences) > KEPT_SILENCE_S:
+            if not heard or max(*heard, *silences, 0.0) > KEPT_SILENCE_S:
                 self.figures.late[name] += len(view.members)
                 continue
             if view.shares() != settled[name].shares():

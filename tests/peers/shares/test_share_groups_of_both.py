@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -139,12 +140,14 @@ def test_a_target_is_made_at_most_once_in_an_interval(world: World) -> None:
     world.create()
     world.joined("a")
     world.configure(assignment_interval_ms=1_000)
+    began = time.monotonic()
     b = world.member("b")
     b.beat(world.topic)
     c = world.member("c")
     c.beat(world.topic)
     found = world.described()
-    assert found.assignment_epoch < found.group_epoch
+    is_late = time.monotonic() - began > 0.9  # on a busy machine
+    assert found.assignment_epoch < found.group_epoch or is_late
     until(lambda: assigned(c.beat(world.topic)), "the interval ends")
     found = world.described()
     assert found.assignment_epoch == found.group_epoch
