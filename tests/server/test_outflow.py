@@ -11,6 +11,8 @@ from kohort.broker.request import InSteps
 from kohort.broker.works import UNFINISHED, Works
 from kohort.server.outflow import Outflow
 
+MB = 1_000_000
+
 
 class Unread:
     def __init__(self, unsent: int) -> None:
@@ -83,9 +85,20 @@ def test_an_answer_that_waits_is_made_although_others_begin_all_the_time() -> No
     assert len(resumed) == 1
 
 
-def begun(works: Works, size: int, steps: int) -> Connection:
-    """A connection with an answer of this size that is made in steps."""
+def test_an_answer_waits_before_it_takes_what_a_large_step_tells() -> None:
+    """Each producer of a batch tells that it takes 25 MB next. Together they stay below the limit."""
+    works = Works(84 * MB, lambda connection: None)
+    producers = [begun(works, MB, 2, 25 * MB) for _ in range(4)]
+    for _ in range(2):
+        for connection in producers:
+            if connection.work is not None and not connection.work.waits:
+                works.go_on(connection, 10, lambda: False)
+    assert works.largest() is None, "none has to be closed"
+
+
+def begun(works: Works, size: int, steps: int, grows: int = 0) -> Connection:
+    """A connection with an answer of this size that is made in steps, each of which makes it larger by `grows`."""
     connection = Connection.__new__(Connection)
     connection.work, connection.is_unread = None, False
-    works.begin(connection, SimpleNamespace(request_id=size), InSteps(iter([0] * steps)), size)  # type: ignore[arg-type]
+    works.begin(connection, SimpleNamespace(request_id=size), InSteps(iter([grows] * steps)), size)  # type: ignore[arg-type]
     return connection

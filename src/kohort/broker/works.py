@@ -21,6 +21,8 @@ from kohort.coordinator.events import RequestId
 REQUEST_GROWS = 8
 """A decoded request takes about so many times the bytes of its frame, except Produce, which is hardly more than its
 records."""
+LARGE_STEP_BYTES = 65_536
+"""Answers with such steps wait between them. Small ones are made whole."""
 UNFINISHED = object()
 
 
@@ -113,6 +115,8 @@ class Works:
             work.size += grown
             self.size += grown
             if is_over() or self.size > self.limit:
+                break
+            if grown > LARGE_STEP_BYTES and self._must_wait(connection, work):
                 break
         return UNFINISHED
 
