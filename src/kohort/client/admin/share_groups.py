@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kohort.client.admin.groups import Committed
@@ -217,26 +218,14 @@ class ShareGroups:
         names = {topic.topic_id: name for name, topic in topics.items()}
         what = f"cannot release records of member {member_id} of group {group_id}"
         refused: dict[TopicPartition, ErrorCode] = {}
-        for epoch in (OPENS, CLOSES):
-            request = ShareFetchRequest(
-                group_id=group_id,
-                member_id=member_id,
-                share_session_epoch=epoch,
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=0,
-                max_records=0,
-                batch_size=1,
-                topics=tuple(
-                    FetchTopic(
-                        topic_id=topics[name].topic_id or bytes(16),
-                        partitions=tuple(FetchPartition(partition_index=index) for index in indexes),
-                    )
-                    for name, indexes in by_topic(places)
-                )
-                if epoch == OPENS
-                else (),
+        asked = tuple(
+            FetchTopic(
+                topic_id=topics[name].topic_id or bytes(16),
+                partitions=tuple(FetchPartition(partition_index=index) for index in indexes),
             )
+            for name, indexes in by_topic(places)
+        )
+        for request in release_requests(group_id, member_id, asked):
             answer = connection.request(request, ShareFetchResponse)
             check(answer.error_code, what, answer.error_message)
             for topic in answer.responses:
@@ -247,6 +236,23 @@ class ShareGroups:
 
 
 # -- requests and answers, for surveys too
+
+
+def release_requests(
+    group_id: str, member_id: str, topics: tuple[FetchTopic, ...]
+) -> tuple[ShareFetchRequest, ShareFetchRequest]:
+    """Open a session of the member anew, which ends its own one, and close it: its records are released."""
+    made = partial(
+        ShareFetchRequest,
+        group_id=group_id,
+        member_id=member_id,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=0,
+        max_records=0,
+        batch_size=1,
+    )
+    return made(share_session_epoch=OPENS, topics=topics), made(share_session_epoch=CLOSES, topics=())
 
 
 def share_offsets_request(group_ids: Iterable[str], ranges: int) -> DescribeShareGroupOffsetsRequest:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.topic_configs import DEAD_LETTERS_ALLOWED
+from kohort.client.admin.share_groups import release_requests
 from kohort.simulator.actors.operator import alter_request
 from kohort.simulator.actors.workload import Asking
 from kohort.simulator.plan import JOB_PARTITIONS, JOBS
@@ -21,10 +22,9 @@ from kohort.wire.schemas.alter_share_group_offsets import (
     OffsetRange,
 )
 from kohort.wire.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.wire.schemas.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+from kohort.wire.schemas.share_fetch import FetchPartition, FetchTopic
 
 DEAD_JOBS = "dlq.jobs"
-OPENS, CLOSES = 0, -1
 LOOKS_BACK = 60
 """Offsets before the end of a partition among which it chooses."""
 
@@ -83,18 +83,7 @@ class Overseer(Asking):
             topic_id=topic_id,
             partitions=tuple(FetchPartition(partition_index=index) for index in range(JOB_PARTITIONS)),
         )
-        for epoch in (OPENS, CLOSES):
-            request = ShareFetchRequest(
-                group_id=self.options["group"],
-                member_id=member,
-                share_session_epoch=epoch,
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=0,
-                max_records=0,
-                batch_size=1,
-                topics=(everything,) if epoch == OPENS else (),
-            )
+        for request in release_requests(self.options["group"], member, (everything,)):
             link.ask(request, 2, "released")
 
     def _close_other(self) -> None:
