@@ -58,7 +58,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
 )
 hypothesis.settings.load_profile("kohort")
-# Hypothesis also takes constants of all modules that are imported, which are others in each process.
+# Hypothesis also draws constants from all imported modules, and these differ between processes.
 providers._get_local_constants = lambda: providers._local_constants  # which is empty
 
 

@@ -46,7 +46,7 @@ SPEEDS = (1, FACTOR, SLOWEST)
 LATE, DRIFT = 0.4, 0.5
 """In seconds of a scenario: by how much one answer may be late, and by how much all answers together."""
 LONGEST_UNWAITED_S = 5.0
-"""How long a scenario that waits for nothing may take, in its seconds: who was given a member id has ten to join."""
+"""In seconds of a scenario. One without waits that took longer was delayed: unused member ids expire after ten."""
 
 UNSET = {
     "group.max.size": "2147483647",
