@@ -318,6 +318,12 @@ def consumer_storm(n: int) -> Iterator[bytes]:
         yield consumer_join("consumer-storm", f"member-{number()}", topics=(WIDE,))
 
 
+def wide_groups(n: int) -> Iterator[bytes]:
+    """Each group's only member is assigned 8,000 partitions."""
+    while True:
+        yield consumer_join(f"wide-{number()}", "member", topics=(WIDE,))
+
+
 def small_members(n: int) -> Iterator[bytes]:
     while True:
         yield b"".join(
@@ -733,6 +739,13 @@ CATALOGUE: tuple[Client, ...] = (
         "consumer-storm",
         "new members of one consumer group over 8,000 partitions",
         consumer_storm,
+        prepare=Preparation.wide,
+        connections=4,
+    ),
+    Client(
+        "wide-groups",
+        "groups whose only member is assigned 8,000 partitions",
+        wide_groups,
         prepare=Preparation.wide,
         connections=4,
     ),

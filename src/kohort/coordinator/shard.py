@@ -157,6 +157,7 @@ class Shard:
 
     def step(self, event: Event, now: Millis) -> Effects:
         groups, consumers = self._groups, self.consumers
+        self.running.member_bytes.now = now
         if not _keeps_answers(event):
             self.version += 1
         match event:

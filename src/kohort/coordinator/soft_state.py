@@ -15,7 +15,7 @@ from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.effects import Outbox
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.member_bytes import MEMBER_BYTES, MemberBytes
+from kohort.coordinator.member_bytes import MEMBER_BYTES, PARTITION_BYTES, MemberBytes
 from kohort.coordinator.patterns.pattern_matches import PatternMatches
 from kohort.coordinator.records import generation_record, group_record
 from kohort.wire.errors import ErrorCode
@@ -47,6 +47,8 @@ class Running:
         """Parked requests: group and member."""
         self.member_bytes = MemberBytes(lambda: self.held_bytes, limit)
         """The size of the members of all groups. The shards of a server share it."""
+        self.assigned_partitions = 0
+        """Partitions in the targets of all consumer groups."""
         self.pattern_matches = PatternMatches()
         """The topics that the regular expressions of consumer groups match."""
         self.out = Outbox()
@@ -54,10 +56,10 @@ class Running:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of this shard's members, and of what their regular expressions match."""
-        size, members = self.pattern_matches.size, 0
+        """Bytes of this shard's members, of their assignments, and of what their regular expressions match."""
+        size, members = self.pattern_matches.size + PARTITION_BYTES * self.assigned_partitions, 0
         for group in self.groups.values():
-            size += group.protocol_bytes
+            size += group.protocol_bytes + group.assignment_bytes
             members += len(group.members)
         for consumers in self._hard.consumers.groups.values():
             size += consumers.names_size + consumers.classic_bytes

@@ -5,9 +5,11 @@ from __future__ import annotations
 from wire_driver import Wire
 
 from kohort.broker.messages import changed
+from kohort.coordinator.member_bytes import COUNT_AGAIN_MS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 MIB = 1 << 20
 
@@ -65,3 +67,87 @@ def test_members_count_however_small_they_are() -> None:
     wire.advance(3_000)
     client.ask(changed(beat("g1", ()), member_id="m1", member_epoch=-1), 1)
     assert client.ask(changed(beat("g2", ("orders",)), member_id="new"), 1).error_code == ErrorCode.NONE
+
+
+def assigned(wire: Wire) -> int:
+    return sum(shard.running.assigned_partitions for shard in wire.broker.state.shards)
+
+
+def test_a_small_join_that_would_be_assigned_many_partitions_is_refused() -> None:
+    """Half of 4 MB are 8,192 partitions at 256 bytes; requests that bring more than 64 kB get three quarters of it."""
+    wire = Wire(group_max_total_bytes=4 * MIB)
+    client = wire.connect()
+    client.create_topic("wide", 1_500)
+    client.create_topic("small")
+    errors = [client.ask(beat(f"g{number}", ("wide",)), 1).error_code for number in range(6)]
+    assert errors == [ErrorCode.NONE] * 4 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+    assert assigned(wire) == 4 * 1_500
+    assert client.ask(beat("g0", ("wide",)), 1).error_code == ErrorCode.NONE, "it adds nothing"
+    joined = client.ask(beat("others", ("small",)), 1)
+    assert [topic.partitions for topic in joined.assignment.topic_partitions] == [(0,)]
+    client.ask(changed(beat("g1", ()), member_epoch=-1), 1)
+    assert assigned(wire) == 3 * 1_500 + 1
+    wire.advance(COUNT_AGAIN_MS)
+    assert client.ask(beat("g5", ("wide",)), 1).error_code == ErrorCode.NONE
+
+
+def test_topics_that_grow_beyond_the_room_are_not_assigned_until_there_is_room() -> None:
+    wire = Wire(group_max_total_bytes=4 * MIB)
+    client = wire.connect()
+    for name in "abcde":
+        client.ask(beat(name, ("grows",)), 1)
+    client.create_topic("grows", 1_500)
+    wire.advance(1_000)
+
+    def targets() -> dict[str, int]:
+        return {name: len(wire.shard(name).hard.consumers.groups[name].targets.get("m", ())) for name in "abcde"}
+
+    assert sorted(targets().values()) == [0, 1_500, 1_500, 1_500, 1_500]
+    [refused] = [name for name, count in targets().items() if not count]
+    stories = b"".join(wire.broker.state.groups.journal.stories(refused, 5))
+    assert b"1500 partitions are too many for group.max.total.bytes" in stories
+    wire = wire.restarted(group_max_total_bytes=4 * MIB)
+    assert assigned(wire) == 4 * 1_500, "what the records say counts"
+    gone = next(name for name in "abcde" if name != refused)
+    wire.connect().ask(changed(beat(gone, ()), member_epoch=-1), 1)
+    assert targets()[refused] == 0
+    wire.advance(30_000)
+    assert targets()[refused] == 1_500
+
+
+def test_the_assignments_of_classic_groups_count() -> None:
+    """A leader may send 16 MB of them in each group."""
+    wire = Wire(group_max_total_bytes=4 * MIB)
+    errors = []
+    for number in range(4):
+        client = wire.connect()
+        client.send(join(f"g{number}", 10), 3)
+        wire.advance(3_000)
+        joined = client.take()
+        given = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=bytes(500_000))
+        sync = SyncGroupRequest(
+            group_id=f"g{number}",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=(given,),
+        )
+        errors.append(client.ask(sync, 2).error_code)
+    assert errors == [ErrorCode.NONE] * 3 + [ErrorCode.UNKNOWN_SERVER_ERROR]
+    held = sum(shard.running.held_bytes for shard in wire.broker.state.shards)
+    assert held < 2 * MIB
+
+
+def test_requests_that_are_refused_do_not_count_all_groups_each() -> None:
+    """With thousands of groups that took milliseconds for every join."""
+    wire = Wire(group_max_total_bytes=MIB)
+    client = wire.connect()
+    for number in range(300):
+        client.ask(changed(beat(f"g{number}", ("orders",)), member_id=f"m{number}"), 1)
+    wire.advance(COUNT_AGAIN_MS)
+
+    def cost() -> int:
+        return wire.operations(client.frame(changed(beat("g", ("orders",)), member_id="new"), 1))
+
+    counting, *others = (cost() for _ in range(3))
+    assert max(others) < counting / 2
+    assert client.responses.pop().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -104,6 +104,8 @@ class Group:
     """The topics that the members subscribed to when the generation began; only kept by a strict server."""
     protocol_bytes: int = 0
     """Size of all members' protocols."""
+    assignment_bytes: int = 0
+    """Size of the assignments of all members that the leader sent last. It stays during the next rebalance."""
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member

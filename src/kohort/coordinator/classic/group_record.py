@@ -56,6 +56,7 @@ def group_of(group_id: str, value: GroupMetadataValue) -> Group:
         group.add(member)
         if member.instance_id is not None:
             group.instances[member.instance_id] = member.member_id
+    group.assignment_bytes = sum(len(member.assignment) for member in group.members.values())
     if group.members:
         group.protocol = value.protocol or ""
         group.leader = value.leader if value.leader in group.members else next(iter(group.members))

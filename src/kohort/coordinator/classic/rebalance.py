@@ -165,6 +165,7 @@ class Rebalances:
             group.protocol = None
             self._running.out.note(group, "group is empty", "nobody is left", waited_ms=now - group.since)
             self._running.enter(group, Phase.EMPTY, now)
+            group.assignment_bytes = 0
             self._running.persist(group)
             return
         group.protocol = vote(group, vote_tie=self._config.deviations.vote_tie)
@@ -198,9 +199,11 @@ class Rebalances:
             member.assignment = given.get(member.member_id, b"")
         leader = group.members[request.member_id]
         record = group_record(group.group_id, value_of(group, since=now))
-        if self.is_too_large(record):
-            self._refuse_assignment(group, record, leader, now)
+        size = sum(map(len, given.values()))
+        if why := self._why_too_large(group, record, size):
+            self._refuse_assignment(group, why, leader, now)
             return
+        group.assignment_bytes = size
         took = now - group.since
         self._running.enter(group, Phase.STABLE, now)
         self._running.out.records.append(record)
@@ -213,10 +216,17 @@ class Rebalances:
     def is_too_large(self, record: Record) -> bool:
         return len(record.value or b"") > self._config.group_max_bytes
 
-    def _refuse_assignment(self, group: Group, record: Record, leader: Member, now: Millis) -> None:
+    def _why_too_large(self, group: Group, record: Record, size: int) -> str:
+        """Why an assignment of this size is refused; "" if it is not."""
+        if self.is_too_large(record):
+            stored, limit = len(record.value or b""), self._config.group_max_bytes
+            return f"the group's record would have {stored} bytes, and group.max.bytes is {limit}"
+        if not self._running.member_bytes.has_room(size - group.assignment_bytes):
+            return f"its {size} bytes are too many: group.max.total.bytes is {self._config.group_max_total_bytes}"
+        return ""
+
+    def _refuse_assignment(self, group: Group, why: str, leader: Member, now: Millis) -> None:
         """The assignment cannot be stored, so it cannot be handed out; the members start again (R5)."""
-        size, limit = len(record.value or b""), self._config.group_max_bytes
-        why = f"the group's record would have {size} bytes, and group.max.bytes is {limit}"
         self._running.out.note(group, "assignment refused", why, leader)
         for member in group.members.values():
             member.assignment = b""

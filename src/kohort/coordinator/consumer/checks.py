@@ -14,6 +14,7 @@ from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, size_of_names
 from kohort.coordinator.consumer.reconciliation import MemberState, TopicPartition
 from kohort.coordinator.member_bytes import MEMBER_BYTES
+from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -94,6 +95,15 @@ def bytes_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
         former = group.members.get(group.instances.get(request.instance_id or "", request.member_id))
     before = size_of_names(former.subscribed_topic_names) if former is not None else -MEMBER_BYTES
     return size_of_names(request.subscribed_topic_names or ()) - before
+
+
+def partitions_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, topics: Topics) -> int:
+    """How many partitions the topics have that the heartbeat names and that are new to the group."""
+    if request.member_epoch < 0:
+        return 0
+    subscribed = group.subscribers if group is not None else {}
+    names = {name for name in request.subscribed_topic_names or () if name not in subscribed}
+    return sum(spec.partitions for name in names if (spec := topics.by_name.get(name)) is not None)
 
 
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:

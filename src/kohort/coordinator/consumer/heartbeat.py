@@ -33,6 +33,7 @@ from kohort.coordinator.consumer.checks import (
     check_known,
     check_names,
     check_static,
+    partitions_added,
 )
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, epoch_value
@@ -41,6 +42,7 @@ from kohort.coordinator.consumer.members import Members
 from kohort.coordinator.consumer.reconciliation import MemberState, Reconciliation, TopicPartition, has_nothing
 from kohort.coordinator.consumer.soft_state import SESSION, RunningMember
 from kohort.coordinator.events import GroupRequested, Millis, Reply
+from kohort.coordinator.member_bytes import PARTITION_BYTES
 from kohort.coordinator.migration.conversion import Conversions
 from kohort.coordinator.migration.upgrade import NoUpgrade, UpgradePlan
 from kohort.coordinator.records import consumer_group_record
@@ -254,9 +256,10 @@ class Heartbeats:
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
         more = bytes_added(group, request)
+        soon = PARTITION_BYTES * partitions_added(group, request, self._consumers.topics)
         if request.subscribed_topic_regex:
             more += self._running.pattern_matches.size_of_new(request.subscribed_topic_regex)
-        if not self._running.member_bytes.has_room(more):
+        if not self._running.member_bytes.has_room(more, soon):
             limit = self._config.group_max_total_bytes
             full = f"The members of all groups would be too large: group.max.total.bytes is {limit}."
             return ErrorCode.GROUP_MAX_SIZE_REACHED, full

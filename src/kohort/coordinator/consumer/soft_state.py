@@ -100,6 +100,8 @@ class RunningGroup:
     told: Told = field(default_factory=dict)
     """The journal's notes of the members."""
     target: RunningTarget = field(default_factory=RunningTarget)
+    partitions: int = 0
+    """Partitions of the topics that the target was made for; they count for group.max.total.bytes."""
     set_aside: dict[str, Millis] = field(default_factory=dict)
     """Assignors that failed for the group, and the time until which it does not use them."""
     freeze_ended_ms: Millis | None = None
@@ -154,6 +156,7 @@ class RunningConsumers:
         """The group is gone, or speaks the classic protocol now."""
         found = self._soft.pop(group_id, None)
         if found is not None:
+            self.running.assigned_partitions -= found.partitions
             for member in found.members.values():
                 self.busy.pop(member, None)
 
@@ -165,8 +168,15 @@ class RunningConsumers:
         if member is not None:
             self.busy.pop(member, None)
 
+    def count_partitions(self, group: ConsumerGroup, partitions: int) -> None:
+        """The group's target has so many partitions from now on."""
+        known = self.of(group)
+        self.running.assigned_partitions += partitions - known.partitions
+        known.partitions = partitions
+
     def unload(self) -> None:
         self._soft.clear()
+        self.running.assigned_partitions = 0
         self.busy.clear()
 
     def check(self) -> None:
@@ -177,6 +187,8 @@ class RunningConsumers:
             assert known.members.keys() <= members, f"{group_id}: soft state of no member"
             assert known.moving.keys() <= members, f"{group_id}: nobody moves"
             assert known.target.newcomers <= members, f"{group_id}: nobody is a newcomer"
+        counted = sum(known.partitions for known in self._soft.values())
+        assert self.running.assigned_partitions == counted, f"{counted} partitions are assigned"
         live = {id(member) for known in self._soft.values() for member in known.members.values()}
         assert live.issuperset(map(id, self.busy)), "a busy member that is gone"
 

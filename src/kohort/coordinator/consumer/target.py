@@ -9,6 +9,7 @@ when a deadline is reached:
     initial delay         the group was empty; more members may join
     rollout freeze        an operator wants no rebalance for a while
     departure             a member has left; others may leave in the same moment (only where heartbeats are held)
+    no room               the members of all groups have all of group.max.total.bytes; the last target stays
 
 The target of a small group is made within the step. The target of a large group, or of an assignor that is not built in
 or needs the lag, is made outside the shard: `AssignmentAsked` asks for it, and the result arrives as an event. A change
@@ -35,6 +36,7 @@ from kohort.coordinator.consumer.soft_state import ASSIGN, Deferred, RunningCons
 from kohort.coordinator.consumer.staged_target import Effective, frozen, gradual
 from kohort.coordinator.consumer.target_work import PreparedTarget, flat, snapshot
 from kohort.coordinator.events import AssignmentAsked, AssignmentMade, Millis
+from kohort.coordinator.member_bytes import PARTITION_BYTES
 from kohort.coordinator.records import consumer_group_record, target_epoch_record, target_record
 from kohort.coordinator.topics import hash_of
 
@@ -46,6 +48,9 @@ LEAVING_MS, LEAVING_MAX_MS = 250, 1_000
 """How long a target waits after a member has left, and at most after the first that left since the last target.
 Members of one process are closed one after the other, and librdkafka never ends a consumer that is destroyed without
 `close()` after an assignment has arrived for its rebalance callback (docs/decisions/0013)."""
+FULL_MS = 30_000
+"""How long a group keeps its target when there is no room for more partitions; then it tries again."""
+FULL = "group.max.total.bytes"
 FREEZE = "rollout hold"
 GRADUAL = "gradual hand-over"
 NEED_LAG = frozenset(("lag",))
@@ -117,6 +122,8 @@ class Targets:
             self._retarget(group, now)
         elif self.is_frozen(group, now):
             self._defer(group, now, FREEZE, self._consumers.settings(group).hold_until_timestamp_ms)
+        elif self._is_still_full(group, deferred):
+            self._defer(group, now, FULL, now + FULL_MS, deferred.partitions if deferred is not None else 0)
         else:
             why = f"{deferred.why}: its time is over" if deferred is not None else "its settings changed"
             self.bump(group, now, why)
@@ -142,6 +149,7 @@ class Targets:
         known.target.deferred = None
         if not group.members:
             known.target = RunningTarget()
+            self._consumers.count_partitions(group, 0)
             # The assignment interval counts from the last target with members: the next member need not wait.
             if self._by_clock:
                 value = target_epoch_value(group.epoch, group.assigned_ms)
@@ -198,8 +206,13 @@ class Targets:
 
     def _make(self, group: ConsumerGroup, now: Millis) -> None:
         present = snapshot(group, self._consumers.topics)
+        partitions = sum(topic.partitions for topic in present.topics.values())
+        if not self._has_room(group, partitions):
+            self._keep(group, partitions, now)
+            return
+        self._consumers.count_partitions(group, partitions)
         name = self._choice(group, now)
-        size = len(group.members) + sum(topic.partitions for topic in present.topics.values())
+        size = len(group.members) + partitions
         assignor = BUILT_IN.get(name)
         if assignor is not None and name not in NEED_LAG and size <= AT_ONCE:
             self._take(group, group.epoch, name, assigned(assignor, present.spec()), now)
@@ -209,6 +222,26 @@ class Targets:
         wants_lag = assignor is None or name in NEED_LAG
         task = AssignmentAsked(group.group_id, group.epoch, name, present, wants_lag)
         self._running.out.tasks.append(task)
+
+    def _has_room(self, group: ConsumerGroup, partitions: int) -> bool:
+        """True if the group's target may have so many partitions."""
+        more = partitions - self._consumers.of(group).partitions
+        return self._running.member_bytes.has_room(PARTITION_BYTES * more)
+
+    def _keep(self, group: ConsumerGroup, partitions: int, now: Millis) -> None:
+        """There is no room for a target of so many partitions: the members keep what they have."""
+        self._consumers.note(group, "assignment refused", f"{partitions} partitions are too many for {FULL}")
+        self._put(group, group.epoch, self._last_good(group), now)
+        known = self._consumers.of(group)
+        if self._by_clock:  # a coordinator that loads the group takes this hash for a change of its topics
+            self._consumers.emit(consumer_group_record(group.group_id, epoch_value(group.epoch, 0)))
+        if known.target.deferred is None:
+            self._defer(group, now, FULL, now + FULL_MS, partitions - known.partitions)
+
+    def _is_still_full(self, group: ConsumerGroup, deferred: Deferred | None) -> bool:
+        if deferred is None or deferred.why != FULL:
+            return False
+        return not self._has_room(group, self._consumers.of(group).partitions + deferred.partitions)
 
     def made(self, group: ConsumerGroup, event: AssignmentMade, now: Millis) -> None:
         """A target that was made outside the shard has arrived, or why it could not be made."""
@@ -240,13 +273,29 @@ class Targets:
             if self._choice(group, now) != name:
                 self._make(group, now)
                 return
-            full: Mapping[str, Target] = {m: group.targets.get(m, frozenset()) for m in group.members}
+            full = self._last_good(group)
         else:
             known.target.assignor = name
             if prepared is None:
                 full = {m: flat(result.get(m, {})) for m in group.members}
             else:
                 full = {m: prepared.targets.get(m, frozenset()) for m in group.members}
+        self._put(group, epoch, full, now, prepared)
+
+    @staticmethod
+    def _last_good(group: ConsumerGroup) -> Mapping[str, Target]:
+        return {member_id: group.targets.get(member_id, frozenset()) for member_id in group.members}
+
+    def _put(
+        self,
+        group: ConsumerGroup,
+        epoch: int,
+        full: Mapping[str, Target],
+        now: Millis,
+        prepared: PreparedTarget | None = None,
+    ) -> None:
+        """As much of this target as may take effect is the group's target from now on."""
+        known = self._consumers.of(group)
         known.target.opened_ms = known.target.leaving = None
         effective = self._effective(group, full, now)
         if prepared is not None and effective.targets is full:
@@ -336,6 +385,7 @@ class Targets:
             return
         target = self._consumers.of(group).target
         target.assignor = self._choice(group, now)
+        self._consumers.count_partitions(group, sum(map(len, group.targets.values())))
         settings = self._consumers.settings(group)
         if settings.handover_max_partitions:
             target.newcomers = set(group.members)

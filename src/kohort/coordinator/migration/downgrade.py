@@ -118,6 +118,7 @@ def plan_downgrade(
             if of_target:
                 had = (*sorted(group.targets.get(member.member_id, ())),)
         member.assignment = assignment_for(had, topics, member.metadata_of(classic.protocol))
+        classic.assignment_bytes += len(member.assignment)
     return DowngradePlan(classic, tuple(group.members), rebalance)
 
 
