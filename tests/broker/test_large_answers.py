@@ -18,7 +18,7 @@ from wire_driver import (
 
 from kohort.broker.handlers.fetch import LARGE
 from kohort.broker.messages import changed
-from kohort.broker.turn import Frame, Unread
+from kohort.broker.turn import Closed, Frame, Unread
 from kohort.broker.waits.fetch_waits import FetchWait, FetchWaits
 from kohort.storage.protocol import LogKey
 from kohort.wire.errors import ErrorCode
@@ -246,6 +246,27 @@ def test_large_answers_of_many_clients_are_made_one_after_the_other() -> None:
     assert {len(one.take().topics[0].partitions) for one in clients} == {5_000}
     assert works.limit // 2 < largest < works.limit, "and nobody is disconnected"
     assert works.size == 0
+
+
+def test_answers_of_clients_that_go_at_once_are_freed_in_turns() -> None:
+    """To free one of megabytes takes milliseconds, and twenty clients may close their connections in one moment."""
+    client = with_topic(5_000)
+    wire, works = client.wire, client.wire.broker.works
+    ask = MetadataRequest(topics=(MetadataRequestTopic(name="t"),)), 8
+    clients = [wire.connect() for _ in range(8)]
+    for one in clients:
+        few = iter((False, False, False))
+        wire.end(wire.broker.step([one.frame(*ask)], wire.now, lambda few=few: next(few, True)))  # type: ignore[misc]
+    sizes = [works.size]
+    closed: list[Closed] = [Closed(one.id) for one in clients]
+    while closed or wire.broker.busy:
+        few = iter((False,))
+        wire.end(wire.broker.step(closed, wire.now, lambda few=few: next(few, True)))  # type: ignore[misc]
+        closed = []
+        sizes.append(works.size)
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(clients) + 1
+    assert sizes[-1] == 0
 
 
 def test_nobody_waits_for_the_answer_of_a_client_that_does_not_read() -> None:

@@ -134,7 +134,8 @@ class Broker:
     @property
     def busy(self) -> bool:
         """True if work waited for the last commit only: step again at once."""
-        return not self._stopping and any((self._ready, self._done, self._state.fetch_waits.woken, self._upkeep.busy))
+        waits = self._ready, self._done, self._state.fetch_waits.woken, self._upkeep.busy, self.works.has_gone
+        return not self._stopping and any(waits)
 
     @property
     def is_behind(self) -> bool:
@@ -173,6 +174,7 @@ class Broker:
             if (due := self.next_deadline()) is not None and due <= now:
                 self._ready.put_deadlines()
             self._serve_ready()
+            self.works.free(self._ready.is_over)
             self._ready.end()
         if self._quotas.counts_time:
             self._throttling.end()
@@ -232,7 +234,6 @@ class Broker:
                 if (connection := self._connections.get(event.connection)) is not None:
                     connection.is_unread = event.unread
                     connection.wait_from(self._state.now)
-                    self.works.admit()  # others need not wait for its answer
                     self._ready.put(connection)
             case Passed():
                 if (connection := self._connections.get(event.connection)) is not None:
@@ -384,7 +385,6 @@ class Broker:
         while (largest := self.works.largest()) is not None:
             self.works.drop(largest)
             self._disconnect(largest, "its answer is large, and memory is short; see queued.max.response.bytes")
-        self.works.admit()
 
     def _park(self, connection: Connection, context: RequestContext, shard: int | None) -> None:
         connection.parked = context.request_id

@@ -9,6 +9,7 @@ unread answers; if clients do not read, one of theirs. Both share queued.max.res
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -44,8 +45,10 @@ class Works:
         """The one whose answer goes on while there is little room: it is made, and then encoded."""
         self._waiting: dict[RequestId, Connection] = {}
         """Those that wait for a read."""
+        self._gone: deque[Work] = deque()
+        """Answers whose clients have gone. To free one of megabytes takes milliseconds, so it is a step too."""
         self.size = 0
-        """About the bytes of all answers under way, with their requests."""
+        """About the bytes of all answers under way, with their requests, and of those that are not freed yet."""
 
     def begin(self, connection: Connection, context: RequestContext, steps: InSteps, size: int) -> None:
         connection.work = Work(context, steps.steps, size)
@@ -53,19 +56,21 @@ class Works:
         self.size += size
 
     def drop(self, connection: Connection) -> int:
-        """Returns the bytes that the answer had so far. Call `admit` afterwards: if the answer is now encoded in steps,
-        once that has begun."""
-        work = connection.work
-        if work is None:
+        """Returns the bytes that the answer had so far."""
+        if connection.work is None:
             return 0
+        work = self._forget(connection, connection.work)
         self.size -= work.size
+        return work.size
+
+    def _forget(self, connection: Connection, work: Work) -> Work:
         self._waiting.pop(work.context.request_id, None)
         connection.work = None
         del self._connections[connection]
         self._held.pop(connection, None)
-        return work.size
+        return work
 
-    def admit(self) -> None:
+    def _admit(self) -> None:
         """Let answers go on that no longer wait for others: one has been done, or its client does not read."""
         while self._held:
             held = next(iter(self._held))
@@ -87,8 +92,24 @@ class Works:
     def close(self, connection: Connection) -> None:
         """The client has gone: nobody reads the answer."""
         if connection.work is not None and connection.work.context.api_key not in CHANGES:
-            self.drop(connection)
-            self.admit()
+            self._gone.append(self._forget(connection, connection.work))
+
+    @property
+    def has_gone(self) -> bool:
+        """True if `free` has something to do."""
+        return bool(self._gone)
+
+    def free(self, is_over: Callable[[], bool]) -> None:
+        """At the end of a turn: free one answer whose client has gone, and others within the turn's budget. Then let
+        answers go on that waited for others."""
+        while self._gone:
+            self._free_one()
+            if is_over():
+                break
+        self._admit()
+
+    def _free_one(self) -> None:
+        self.size -= self._gone.popleft().size
 
     def go_on(self, connection: Connection, most: int, is_over: Callable[[], bool]) -> Any:
         """One step, and up to `most` within the turn's budget. Returns the last step's result, or UNFINISHED."""
@@ -129,7 +150,9 @@ class Works:
 
     def largest(self) -> Connection | None:
         """The connection that is closed if all answers together are above the limit: the one with the largest answer
-        of those whose client does not read, or else of all."""
+        of those whose client does not read, or else of all. First those are freed whose clients have gone."""
+        while self._gone and self.size > self.limit:
+            self._free_one()
         if self.size <= self.limit:
             return None
         return max(self._connections, key=lambda connection: (connection.is_unread, _size_of(connection)))
