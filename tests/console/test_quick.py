@@ -5,12 +5,10 @@ The limits of time are processor time, and several times what a page takes, so a
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from console_pages import Pages
+from time_taken import takes_less
 
 from kohort.client.admin.groups import GroupMember
 from kohort.console.ownership.drawing import svg
@@ -22,14 +20,6 @@ from kohort.console.what_if.history import history_of
 from kohort.testing import KohortServer
 
 GROUPS, MEMBERS, STORIES = 15_000, 10_000, 200
-
-
-@contextmanager
-def processor_time(limit_s: float) -> Iterator[None]:
-    began = time.process_time()
-    yield
-    took = time.process_time() - began
-    assert took < limit_s, f"{took:.3f} s of processor time"
 
 
 def test_fifteen_thousand_groups(server: KohortServer) -> None:
@@ -44,16 +34,16 @@ def test_fifteen_thousand_groups(server: KohortServer) -> None:
     pages.refresher.snapshot = Snapshot("id", rows, {}, (), Totals({"Stable": GROUPS}), 1, 1_700_000_000_000)
     for second in range(70):
         pages.refresher.trends.note(second * 2_000, rows)
-    with processor_time(0.25):
+    with takes_less(0.25):
         pages.refresher.trends.note(140_000, rows)
     with pages:
         pages.get("/")
-        with processor_time(0.5):
+        with takes_less(0.5):
             page = pages.get("/")
         assert len(page.body()) == SIZE
         assert sum(found.get("class") == "course" for found in page.attributes("svg")) == SIZE
         assert len(page.html.encode()) <= 150_000
-        with processor_time(0.5):
+        with takes_less(0.5):
             live = pages.live("groups")
         assert len(live["regions"]) == SIZE
 
@@ -104,10 +94,10 @@ def test_ten_thousand_members() -> None:
         )
         for one in range(MEMBERS)
     ]
-    with processor_time(3.0):  # in a thread
+    with takes_less(3.0):  # in a thread
         past = past_of(stories, members, STORIES * 60_000)
     assert len(past.periods) == MEMBERS
-    with processor_time(0.25):
+    with takes_less(0.25):
         window = window_of(past, list(past.periods)[:SIZE])
         picture = svg(window, "", "owners")
     assert len(picture.encode()) < 90_000
@@ -115,6 +105,6 @@ def test_ten_thousand_members() -> None:
         len(f"{one.name} 2026-11-20 10:00:00, for 3 min 20 s") + 60 for row in window.rows for one in row.periods
     )
     assert table < 40_000
-    with processor_time(3.0):
+    with takes_less(3.0):
         history = history_of(stories, members)
     assert history.scaled

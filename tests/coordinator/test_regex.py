@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from time_taken import takes_less
 
 from kohort.coordinator.events import Found, PatternsAsked
 from kohort.coordinator.patterns.regex import WORK, matching, problem_of, search
@@ -107,9 +108,9 @@ def test_a_check_takes_milliseconds_at_most(pattern: str) -> None:
     assert len(pattern) <= LONGEST
     took = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.thread_time()
         problem_of(pattern, LONGEST)
-        took.append(time.perf_counter() - start)
+        took.append(time.thread_time() - start)
     assert min(took) < 0.05
 
 
@@ -118,6 +119,5 @@ def test_a_search_takes_time_in_proportion_to_the_names(pattern: str) -> None:
     """1.6 ms for the longest name, made for the pattern; a backtracking search would not end."""
     assert not problem_of(pattern, LONGEST)
     names = ["".join("ab"[(n * n + length) % 7 % 2] for n in range(249)) for length in range(20)]
-    start = time.perf_counter()
-    assert matching(pattern, names) is not None
-    assert time.perf_counter() - start < 2
+    with takes_less(2, time.thread_time):
+        assert matching(pattern, names) is not None
