@@ -26,6 +26,7 @@ from bench import (
     heartbeats,
     joins,
     many,
+    queues,
     rebalance,
     records,
     security,
@@ -41,7 +42,7 @@ SUBJECTS = {
     for module in (heartbeats, commits, transactions, records, joins, startup, many, rebalance, spark)
 }
 
-ON_REQUEST = {module.SUBJECT.name: module.SUBJECT for module in (gateway, gateway_rebalance, security)}
+ON_REQUEST = {module.SUBJECT.name: module.SUBJECT for module in (gateway, gateway_rebalance, queues, security)}
 """Measured where they are named; docs/performance.md does not have them."""
 
 
