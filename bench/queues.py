@@ -101,17 +101,16 @@ def _measure(run: Run, servers: Sequence[Server], case: Case) -> None:
 
 
 def _fill(server: Server, case: Case) -> None:
-    """Produce the batches of all partitions."""
+    """Produce the batches of all partitions: one after the other, because a load ends with its first connection."""
     record = NewRecord(timestamp=int(time.time() * 1e3), key=b"key", value=b"v" * case.size)
     batch = encode_batch([record] * case.records)
-    frames = []
+    error_at = 5 + 1 + 1 + len(case.topics[0]) + 1 + 4
     for topic in case.topics:
         create_topic(server, topic, 1)
         data = TopicProduceData(name=topic, partition_data=(PartitionProduceData(index=0, records=batch),))
         request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=60_000, topic_data=(data,))
-        frames.append([encode_request(request, PRODUCE, 0, CLIENT)] * case.batches)
-    error_at = 5 + 1 + 1 + len(case.topics[0]) + 1 + 4
-    load(server, frames, depth=1, seconds=READY_S, steps=[error_at])
+        frames = [encode_request(request, PRODUCE, 0, CLIENT)] * case.batches
+        load(server, [frames], depth=1, seconds=READY_S, steps=[error_at])
     with Cluster(server.bootstrap) as cluster:
         ends = cluster.offsets([(topic, 0) for topic in case.topics])
     assert set(ends.values()) == {case.records * case.batches}, ends
