@@ -64,7 +64,7 @@ REFUSED = [
 REFUSED_HERE = [
     (entry((REQUEST, math.nan), user="a"), f"Quota {REQUEST} must be greater than 0"),
     (entry((CONNECTION, 1), ip="127.1"), "127.1 is not a valid IP or resolvable host."),
-    (entry((PRODUCE, 1), user="a" * 1001), "The name of an entity has at most 1000 characters"),
+    (entry((PRODUCE, 1), user="a" * 1001), "The name of an entity has at most 256 characters"),
 ]
 """Kafka accepts them."""
 ACCEPTED = [

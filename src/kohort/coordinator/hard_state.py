@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from kohort.coordinator import member_bytes
 from kohort.coordinator.consumer.group import ConsumerFold
 from kohort.coordinator.events import Record, TargetRecords
 from kohort.coordinator.offsets.groups_by_topic import GroupsByTopic
@@ -24,8 +25,15 @@ from kohort.wire.schemas.group_records import (
     OffsetCommitValue,
 )
 
+FORMER_BYTES = 192
+"""Counted for a name in `HardState.generations`, besides its characters."""
+
 AnyRecord = Record | OffsetRecords | TargetRecords | Marker
 """What the fold takes: a record, or several that were made together, or a marker."""
+
+
+def former_size(group_id: str) -> int:
+    return FORMER_BYTES + member_bytes.text_bytes(group_id)
 
 
 class HardState:
@@ -49,6 +57,8 @@ class HardState:
         self.generations: dict[str, int] = {}
         """The highest generation that a group of this name ever announced; kept after the group is deleted. The last
         one announced comes last."""
+        self.generations_size = 0
+        """About their bytes in memory."""
         self.forgotten = 0
         """The highest generation of all names that were dropped from `generations`."""
 
@@ -106,9 +116,11 @@ class HardState:
             case GenerationKey(group=""):
                 self.forgotten = 0 if value is None else value.generation
             case GenerationKey():
-                self.generations.pop(key.group, None)
+                if self.generations.pop(key.group, None) is not None:
+                    self.generations_size -= former_size(key.group)
                 if value is not None:
                     self.generations[key.group] = value.generation
+                    self.generations_size += former_size(key.group)
             case _:
                 (self.shares if type(key) in SHARE_KEYS else self.consumers).apply(key, value)
 

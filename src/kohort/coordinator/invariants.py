@@ -9,6 +9,7 @@ from kohort.coordinator.classic.protocol_vote import candidates
 from kohort.coordinator.classic.protocols import size_of
 from kohort.coordinator.consumer.classic_fields import is_classic, protocols_of
 from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.group import size_of_member as size_of_consumer
 from kohort.coordinator.consumer.reconciliation import Reconciliation, TopicPartition
 from kohort.coordinator.consumer.soft_state import RunningConsumers
 from kohort.coordinator.hard_state import HardState
@@ -90,6 +91,8 @@ def _check_consumers(group: ConsumerGroup) -> None:
     assert counted == (len(classic), support, sum(map(size_of, classic))), f"{name}: counts classic members {counted}"
     targets = [partition for target in group.targets.values() for partition in target]
     assert len(targets) == len(set(targets)), f"{name}: a target has a partition twice"
+    sizes = sum(size_of_consumer(member_id, member) for member_id, member in group.members.items())
+    assert group.members_size == sizes, f"{name}: counts {group.members_size} bytes of members, but {sizes}"
     users = Counter(m.subscribed_topic_regex for m in group.members.values() if m.subscribed_topic_regex)
     assert group.pattern_users == users, f"{name}: counts {group.pattern_users} members with patterns, but {users}"
     subscribed = Counter(topic for member in group.members.values() for topic in member.subscribed_topic_names)
@@ -129,6 +132,8 @@ def _check_members(running: Running, group: Group) -> None:
     assert +group.support == supported, f"{name}: counts protocols {group.support}, but {supported}"
     size = sum(m.protocol_bytes for m in group.members.values())
     assert group.protocol_bytes == size, f"{name}: counts {group.protocol_bytes} bytes of protocols, but {size}"
+    sizes = sum(m.size for m in group.members.values())
+    assert group.members_size == sizes, f"{name}: counts {group.members_size} bytes of members, but {sizes}"
     joined = sum(1 for m in group.members.values() if m.join is not None)
     assert group.parked_joins == joined, f"{name}: counts {group.parked_joins} joined, but {joined}"
     instances = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}

@@ -7,12 +7,25 @@ adds nothing is never refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from kohort.coordinator.events import Millis
 
 MEMBER_BYTES = 2_048
-"""Counted for each member, besides its protocols and subscribed names."""
+"""Counted for each member, besides its names, its protocols and the topics that it subscribes to."""
+CLASSIC_GROUP_BYTES, CONSUMER_GROUP_BYTES = 1_024, 2_048
+"""Counted for each group with members, and for each without offsets: those with offsets count for these."""
+PENDING_BYTES = 1_024
+"""Counted for each member id that a group has given out and that is not used yet."""
+PROTOCOL_BYTES = 160
+"""Counted for each protocol of a member, besides its name and its metadata."""
+NAME_BYTES = 64
+"""Counted for each name that a member subscribes to, besides its characters."""
+SUBSCRIBED_BYTES, INDEX_BYTES = 64, 192
+"""Counted for each name that a consumer group subscribes to, however many members do, and for each that any group of a
+shard does."""
+WIDEST = 8
+"""Bytes of a character in memory, at most: Python keeps a text that was encoded in UTF-8 too."""
 PARTITION_BYTES = 256
 """Counted for each partition that a consumer group's members are assigned: the target, the present assignment and the
 owner. A request of a few bytes may subscribe to thousands of partitions."""
@@ -21,6 +34,19 @@ SMALL = 65_536
 COUNT_AGAIN_MS = 100
 """To count looks at every group: thousands of them take milliseconds, and each request may need it once the room is
 used. So what a member gives back may be used this much later."""
+COUNT_ANYWAY_MS = 30_000
+"""A server that is half full counts this often, because what is not asked for grows too: a group that loses its offsets
+counts as one without."""
+
+
+def text_bytes(*texts: str | None) -> int:
+    """The characters of these texts in memory, besides what each text takes."""
+    return sum([len(text) if text.isascii() else WIDEST * len(text) for text in texts if text])
+
+
+def subscription_bytes(names: Collection[str]) -> int:
+    """What a member's list of topic names takes."""
+    return NAME_BYTES * len(names) + text_bytes(*names)
 
 
 class MemberBytes:
@@ -41,7 +67,8 @@ class MemberBytes:
             return True
         bound = (self._half if more + soon <= SMALL else self._half - self._half // 4) - soon
         self._estimate += more
-        if self._estimate > bound and not 0 <= self.now - self._counted_ms < COUNT_AGAIN_MS:
+        wait_ms = COUNT_AGAIN_MS if self._estimate > bound else COUNT_ANYWAY_MS
+        if self._estimate > bound // 2 and not 0 <= self.now - self._counted_ms < wait_ms:
             self._counted_ms = self.now
             self._estimate = self._exact() + more
         if self._estimate <= bound:

@@ -50,6 +50,7 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.hard_state import AnyRecord, HardState
 from kohort.coordinator.invariants import check
+from kohort.coordinator.offsets.former_groups import FormerGroups
 from kohort.coordinator.offsets.offsets import Offsets
 from kohort.coordinator.offsets.ownership_fence import Fence, every, fetch_fence
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
@@ -147,6 +148,7 @@ class Shard:
         self.consumers = ConsumerGroups(config, self.hard, self.running, self.settings, assignors)
         self.shares = ShareGroups(config, self.hard, self.running, self.settings)
         self._offsets = Offsets(config, self.hard, self.running, self.settings)
+        self._former_groups = FormerGroups(config, self.hard, self.running)
         self._transactional = TransactionalOffsets(config, self.hard, self.running, self.settings, self._offsets)
         self.unavailable: ErrorCode = LOADING
         """The error of all requests; NONE while the shard serves them."""
@@ -160,6 +162,8 @@ class Shard:
         self.running.member_bytes.now = now
         if not _keeps_answers(event):
             self.version += 1
+        if not self.unavailable:
+            self._former_groups.forget_if_large()
         match event:
             case GroupRequested():
                 self._request(event, now)
@@ -208,6 +212,7 @@ class Shard:
                 self._offsets.gone_with_topics(event)
             case ExpireOffsets():
                 self._offsets.expire(now)
+                self._former_groups.forget()
                 consumers.expire()
             case Loaded():
                 groups.load(now)

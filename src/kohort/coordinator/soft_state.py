@@ -15,7 +15,17 @@ from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.effects import Outbox
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.member_bytes import MEMBER_BYTES, PARTITION_BYTES, MemberBytes
+from kohort.coordinator.member_bytes import (
+    CLASSIC_GROUP_BYTES,
+    CONSUMER_GROUP_BYTES,
+    INDEX_BYTES,
+    MEMBER_BYTES,
+    PARTITION_BYTES,
+    PENDING_BYTES,
+    SUBSCRIBED_BYTES,
+    MemberBytes,
+    text_bytes,
+)
 from kohort.coordinator.patterns.pattern_matches import PatternMatches
 from kohort.coordinator.records import generation_record, group_record
 from kohort.wire.errors import ErrorCode
@@ -56,18 +66,22 @@ class Running:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of this shard's members, of their assignments, and of what their regular expressions match."""
-        size, members = self.pattern_matches.size + PARTITION_BYTES * self.assigned_partitions, 0
-        for group in self.groups.values():
-            size += group.protocol_bytes + group.assignment_bytes
-            members += len(group.members)
-        for consumers in self._hard.consumers.groups.values():
-            size += consumers.names_size + consumers.classic_bytes
-            members += len(consumers.members)
+        """Bytes of this shard's groups and members, of their assignments, and of what their regular expressions
+        match."""
+        size = self.pattern_matches.size + PARTITION_BYTES * self.assigned_partitions
+        size += INDEX_BYTES * self._hard.consumers.subscribed_names
+        offsets = self._hard.offset_bytes
+        for name, group in self.groups.items():
+            size += group.members_size + group.assignment_bytes + PENDING_BYTES * len(group.pending)
+            if group.members or name not in offsets:
+                size += CLASSIC_GROUP_BYTES + text_bytes(name, group.protocol_type)
+        for name, consumers in self._hard.consumers.groups.items():
+            size += consumers.members_size + SUBSCRIBED_BYTES * len(consumers.subscribers)
+            if consumers.members or name not in offsets:
+                size += CONSUMER_GROUP_BYTES + text_bytes(name)
         for shares in self._hard.shares.groups.values():
-            size += shares.size
-            members += len(shares.members)
-        return size + MEMBER_BYTES * members
+            size += shares.size + MEMBER_BYTES * len(shares.members)
+        return size
 
     # -- deadlines
 

@@ -168,7 +168,8 @@ def test_requests_that_make_no_sense(client: Connection) -> None:
     )
     assert alter(client, (SESSION, SET, "46000"), group="")[0] == ErrorCode.INVALID_REQUEST
     assert alter(client, (SESSION, SET, "46000"), group="g" * 8_001)[0] == ErrorCode.INVALID_REQUEST
-    assert alter(client, (SESSION, SET, "46000"), group="g" * 8_000)[0] == 0
+    assert alter(client, (SESSION, SET, "46000"), group="g" * 8_000)[0] == ErrorCode.POLICY_VIOLATION
+    assert alter(client, (SESSION, SET, "46000"), group="g" * 256)[0] == 0
 
 
 def test_only_asking_changes_nothing(wire: Wire, client: Connection) -> None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from wire_driver import Wire
+import gc
+import sys
+from collections.abc import Callable
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import pytest
+from wire_driver import Connection, Wire
 
 from kohort.broker.messages import changed
+from kohort.coordinator.hard_state import former_size
 from kohort.coordinator.member_bytes import COUNT_AGAIN_MS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
 from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 MIB = 1 << 20
+WIDE = "\U0001f600" * 7_000
+NAMES = tuple(f"{number:x}" for number in range(9_900))
+"""Each has a few characters, and its place in two indexes."""
 
 
 def join(group: str, size: int) -> JoinGroupRequest:
@@ -67,6 +79,97 @@ def test_members_count_however_small_they_are() -> None:
     wire.advance(3_000)
     client.ask(changed(beat("g1", ()), member_id="m1", member_epoch=-1), 1)
     assert client.ask(changed(beat("g2", ("orders",)), member_id="new"), 1).error_code == ErrorCode.NONE
+
+
+def memory_of(root: object) -> int:
+    """The bytes of everything that this object leads to."""
+    found, seen, left = 0, set[int](), [root]
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType | FunctionType | MethodType):
+            continue
+        seen.add(id(one))
+        found += sys.getsizeof(one)
+        left += gc.get_referents(one)
+        if isinstance(one, dict):
+            left += one.keys()  # those that are texts are no referents
+    return found
+
+
+def many_names(client: Connection, number: int) -> None:
+    client.ask(beat(f"g{number}", NAMES), 1)
+
+
+def long_names(client: Connection, number: int) -> None:
+    client.client_id = "c" * 30_000
+    joined = changed(beat(f"g{number}{WIDE}", ("orders",)), member_id=f"m{number}{WIDE}", rack_id=f"r{number}{WIDE}")
+    client.ask(changed(joined, instance_id=f"i{number}{WIDE}"), 1)
+
+
+def long_pattern(client: Connection, number: int) -> None:
+    regex = f"{number}" + "a" * 2_000
+    client.ask(changed(beat(f"g{number}", ()), subscribed_topic_names=None, subscribed_topic_regex=regex), 1)
+
+
+def classic(group: str, **fields: Any) -> JoinGroupRequest:
+    return changed(join(group, 0), session_timeout_ms=1_800_000, **fields)
+
+
+def many_protocols(client: Connection, number: int) -> None:
+    protocols = tuple(JoinGroupRequestProtocol(name=f"{at:x}", metadata=b"") for at in range(999))
+    client.ask(classic(f"g{number}", protocol_type="x", protocols=protocols, group_instance_id="i"), 9)
+
+
+def long_names_of_classic(client: Connection, number: int) -> None:
+    client.client_id = "c" * 30_000
+    long = classic(f"g{number}{WIDE}", protocol_type=f"x{number}{WIDE}", group_instance_id=f"i{number}{WIDE}")
+    client.ask(changed(long, protocols=(JoinGroupRequestProtocol(name=f"p{number}{WIDE}", metadata=b""),)), 9)
+
+
+def ids_given_out(client: Connection, number: int) -> None:
+    client.client_id = "c" * 30_000
+    assert client.ask(classic("g"), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def groups_of_ids(client: Connection, number: int) -> None:
+    client.ask(classic(f"g{number}"), 9)
+
+
+def emptied(client: Connection, number: int) -> None:
+    client.ask(beat(f"g{number}", ("orders",)), 1)
+    client.ask(changed(beat(f"g{number}", ()), member_epoch=-1), 1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "times"),
+    [
+        (many_names, 4),
+        (long_names, 10),
+        (long_pattern, 30),
+        (many_protocols, 10),
+        (long_names_of_classic, 10),
+        (ids_given_out, 100),
+        (groups_of_ids, 100),
+        (emptied, 100),
+    ],
+)
+def test_what_requests_leave_in_memory_counts(ask: Callable[[Connection, int], None], times: int) -> None:
+    wire = Wire()
+    client = wire.connect()
+    ask(client, 1_000)  # what comes with the first one
+
+    def state() -> int:
+        return sum(memory_of(part) for shard in wire.broker.state.shards for part in (shard.hard, shard.running.groups))
+
+    def held() -> int:
+        return sum(shard.running.held_bytes for shard in wire.broker.state.shards)
+
+    memory_before, held_before = state(), held()
+    for number in range(times):
+        ask(client, 1_001 + number)
+    took, counted = state() - memory_before, held() - held_before
+    assert took > 300 * times, "the requests are served"
+    assert took <= 1.25 * counted <= 4 * took, (took // times, counted // times)
 
 
 def assigned(wire: Wire) -> int:
@@ -143,6 +246,8 @@ def test_requests_that_are_refused_do_not_count_all_groups_each() -> None:
     client = wire.connect()
     for number in range(300):
         client.ask(changed(beat(f"g{number}", ("orders",)), member_id=f"m{number}"), 1)
+        if number % 50 == 0:
+            wire.advance(COUNT_AGAIN_MS)
     wire.advance(COUNT_AGAIN_MS)
 
     def cost() -> int:
@@ -151,3 +256,18 @@ def test_requests_that_are_refused_do_not_count_all_groups_each() -> None:
     counting, *others = (cost() for _ in range(3))
     assert max(others) < counting / 2
     assert client.responses.pop().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_names_of_groups_that_are_gone_do_not_wait_for_the_expiry_of_offsets() -> None:
+    wire = Wire(group_max_former_groups=20, offsets_topic_num_partitions=1)
+    client = wire.connect()
+    for number in range(100):
+        name = f"g{number}{'n' * 1_000}"
+        client.ask(beat(name, ("orders",)), 1)
+        client.ask(changed(beat(name, ()), member_epoch=-1), 1)
+        client.ask(DeleteGroupsRequest(groups_names=(name,)), 2)
+    hard = wire.shard("g").hard
+    assert 0 < len(hard.generations) < 20
+    assert f"g99{'n' * 1_000}" in hard.generations
+    assert hard.forgotten > 0, "new groups count on from there"
+    assert hard.generations_size == sum(map(former_size, hard.generations))

@@ -67,6 +67,10 @@ def is_secret(name: str) -> bool:
     return (name if place is None else place[1]) in SECRET
 
 
+LONGEST_CONFIGURED = 256
+"""Characters of the name of a group that has settings. Thousands of groups may have some."""
+
+
 class Refused(Exception):
     """One resource of a request cannot be served."""
 
@@ -188,13 +192,16 @@ def _group(state: BrokerState, name: str) -> Resource:
         configs_of_groups(state.config),
         former,
         GROUP_CONFIG,
-        lambda configs: _checked_group(state, configs, former),
+        lambda configs: _checked_group(state, name, configs, former),
         lambda configs: state.groups.configure(name, configs),
     )
 
 
-def _checked_group(state: BrokerState, configs: dict[str, str], former: Mapping[str, str]) -> dict[str, str]:
+def _checked_group(state: BrokerState, name: str, configs: dict[str, str], former: Mapping[str, str]) -> dict[str, str]:
     kept = group_settings.checked(configs, former, state.config, state.assignors, state.now)
+    if configs and not former and len(name) > LONGEST_CONFIGURED:
+        limit = f"A group with settings of its own has a name of at most {LONGEST_CONFIGURED} characters"
+        raise Refused(ErrorCode.POLICY_VIOLATION, limit)
     if configs and not former and len(state.catalog.group_configs) >= state.config.group_max_configured:
         limit = f"{state.config.group_max_configured} groups have settings of their own: group.max.configured"
         raise Refused(ErrorCode.POLICY_VIOLATION, limit)

@@ -10,8 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kohort.coordinator.classic.protocols import Protocols, size_of
+from kohort.coordinator.classic.protocols import Protocols, held_by, size_of
 from kohort.coordinator.events import Client, Millis, RequestId
+from kohort.coordinator.member_bytes import MEMBER_BYTES, text_bytes
 
 
 class Phase(Enum):
@@ -49,6 +50,8 @@ class Member:
     """When it joined the running or the last rebalance; -1: not yet."""
     synced_ms: Millis = -1
     """When it sent the SyncGroup of this generation; -1: not yet."""
+    size: int = 0
+    """About its bytes in memory, as they count for its group."""
 
     @property
     def protocol_bytes(self) -> int:
@@ -104,6 +107,8 @@ class Group:
     """The topics that the members subscribed to when the generation began; only kept by a strict server."""
     protocol_bytes: int = 0
     """Size of all members' protocols."""
+    members_size: int = 0
+    """About the bytes of all members in memory, besides their assignments."""
     assignment_bytes: int = 0
     """Size of the assignments of all members that the leader sent last. It stays during the next rebalance."""
 
@@ -125,7 +130,15 @@ class Group:
         for name in set(member.protocol_names):
             self.support[name] += by
         self.protocol_bytes += by * member.protocol_bytes
+        if by > 0:
+            member.size = size_of_member(member.member_id, member.instance_id, member.client, member.protocols)
+        self.members_size += by * member.size
 
     @property
     def rebalance_timeout_ms(self) -> int:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+
+def size_of_member(member_id: str, instance_id: str | None, client: Client, protocols: Protocols) -> int:
+    """About its bytes in memory, besides its assignment."""
+    return MEMBER_BYTES + text_bytes(member_id, instance_id, client.client_id) + held_by(protocols)

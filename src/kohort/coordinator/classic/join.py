@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kohort.config import Config
-from kohort.coordinator.classic.checks import LONGEST_NAME, check_join, check_member
-from kohort.coordinator.classic.group import Group, Member, Phase
+from kohort.coordinator.classic.checks import check_join, check_member
+from kohort.coordinator.classic.group import Group, Member, Phase, size_of_member
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.protocol_vote import supports, vote
 from kohort.coordinator.classic.protocols import Protocols, size_of
@@ -12,11 +12,14 @@ from kohort.coordinator.classic.rebalance import Rebalances
 from kohort.coordinator.classic.responses import join_error, joined, sync_error
 from kohort.coordinator.events import GroupRequested, Millis, Reply
 from kohort.coordinator.hard_state import HardState
-from kohort.coordinator.member_bytes import MEMBER_BYTES
+from kohort.coordinator.member_bytes import CLASSIC_GROUP_BYTES, text_bytes
 from kohort.coordinator.records import group_record
 from kohort.coordinator.soft_state import Running
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.join_group import JoinGroupRequest
+
+LONGEST_PREFIX = 256
+"""Characters of its client id that a member's id begins with. A group gives out thousands of ids."""
 
 
 class Joins:
@@ -48,7 +51,7 @@ class Joins:
         more = size_of(protocols) - (former.protocol_bytes if former is not None else 0)
         # The size of all protocols bounds the leader's response and the group's record (R5).
         is_too_large = group.protocol_bytes + more > self._config.group_max_bytes
-        if is_too_large or not self._running.member_bytes.has_room(more + (MEMBER_BYTES if former is None else 0)):
+        if is_too_large or not self._running.member_bytes.has_room(_bytes_added(group, event, protocols, former)):
             return self._refuse_full(group, event, now)
         if request.member_id:
             return self._join_known(group, event, protocols, now)
@@ -104,7 +107,7 @@ class Joins:
             if instance in group.instances:
                 return self._replace_static(group, group.instances[instance], member_id, event, protocols, now)
             return self._add_and_rebalance(group, member_id, event, protocols, now)
-        member_id = f"{event.client.client_id[:LONGEST_NAME]}-{event.nonce}"
+        member_id = f"{event.client.client_id[:LONGEST_PREFIX]}-{event.nonce}"
         if event.version < 4:
             return self._add_and_rebalance(group, member_id, event, protocols, now)
         if is_new_group:
@@ -179,9 +182,9 @@ class Joins:
         self._rebalances.start(group, now, "a member joined", member)
 
     def _update(self, group: Group, member: Member, event: GroupRequested, protocols: Protocols) -> None:
-        group.change_protocols(member, protocols)
         if self._deviations.client_of_member:
             member.client = event.client
+        group.change_protocols(member, protocols)
         member.session_timeout_ms = event.body.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout(event)
 
@@ -243,6 +246,16 @@ class Joins:
     def _refuse_join(self, event: GroupRequested, error: int, member_id: str | None = None) -> None:
         answered_id = event.body.member_id if member_id is None else member_id
         self._running.out.replies.append(Reply(event.request_id, join_error(error, event.version, answered_id)))
+
+
+def _bytes_added(group: Group, event: GroupRequested, protocols: Protocols, former: Member | None) -> int:
+    """What the member would add to the memory of groups."""
+    instance = event.body.group_instance_id
+    if former is not None:
+        return size_of_member(former.member_id, instance, event.client, protocols) - former.size
+    prefix = event.client.client_id[:LONGEST_PREFIX] if instance is None else instance
+    more = size_of_member(prefix, instance, event.client, protocols)
+    return more if group.members else more + CLASSIC_GROUP_BYTES + text_bytes(group.group_id, event.body.protocol_type)
 
 
 def _why_changed(member: Member, protocols: Protocols, reason: str | None) -> str:

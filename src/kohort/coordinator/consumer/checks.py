@@ -13,7 +13,14 @@ from kohort.coordinator.classic.checks import LONGEST_NAME
 from kohort.coordinator.consumer.classic_fields import is_classic
 from kohort.coordinator.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, size_of_names
 from kohort.coordinator.consumer.reconciliation import MemberState, TopicPartition
-from kohort.coordinator.member_bytes import MEMBER_BYTES
+from kohort.coordinator.member_bytes import (
+    CONSUMER_GROUP_BYTES,
+    INDEX_BYTES,
+    MEMBER_BYTES,
+    SUBSCRIBED_BYTES,
+    subscription_bytes,
+    text_bytes,
+)
 from kohort.coordinator.topics import Topics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -86,15 +93,34 @@ def check_names(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
     return ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group would subscribe to too many names: group.max.bytes is {limit}."
 
 
-def bytes_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> int:
-    """What the heartbeat adds to the size of the group: subscribed names, and the member if it is new."""
-    if request.member_epoch < 0 or (request.member_epoch > 0 and not request.subscribed_topic_names):
+def bytes_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, client_id: str) -> int:
+    """What the heartbeat adds to the memory of groups: names, the member if it is new, and the group."""
+    if request.member_epoch < 0:
         return 0
     former = None
     if group is not None:
         former = group.members.get(group.instances.get(request.instance_id or "", request.member_id))
-    before = size_of_names(former.subscribed_topic_names) if former is not None else -MEMBER_BYTES
-    return size_of_names(request.subscribed_topic_names or ()) - before
+    if former is not None:
+        more = text_bytes(client_id) - text_bytes(former.client_id)
+        for told, known in (
+            (request.rack_id, former.rack_id),
+            (request.subscribed_topic_regex, former.subscribed_topic_regex),
+        ):
+            more += text_bytes(told) - text_bytes(known) if told is not None else 0
+    elif request.member_epoch > 0:
+        return 0  # there is no such member
+    else:
+        more = MEMBER_BYTES + text_bytes(
+            request.member_id, request.instance_id, request.rack_id, request.subscribed_topic_regex, client_id
+        )
+        if group is None or not group.members:
+            more += CONSUMER_GROUP_BYTES + text_bytes(request.group_id)
+    if request.subscribed_topic_names is not None:
+        names = set(request.subscribed_topic_names)
+        more += subscription_bytes(names) - (subscription_bytes(former.subscribed_topic_names) if former else 0)
+        fresh = names - group.subscribers.keys() if group is not None else names
+        more += (SUBSCRIBED_BYTES + INDEX_BYTES) * len(fresh)
+    return more
 
 
 def partitions_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, topics: Topics) -> int:

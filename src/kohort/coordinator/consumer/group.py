@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from kohort.coordinator.classic.protocols import Protocols, size_of
+from kohort.coordinator.classic.protocols import Protocols, held_by, size_of
 from kohort.coordinator.consumer.assignment_records import member_state, target_partitions
 from kohort.coordinator.consumer.classic_fields import is_classic, protocols_of
 from kohort.coordinator.consumer.reconciliation import FREE, MemberState, Reconciliation, TopicPartition
 from kohort.coordinator.events import Millis
+from kohort.coordinator.member_bytes import MEMBER_BYTES, subscription_bytes, text_bytes
 from kohort.wire.schemas.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -75,6 +76,8 @@ class ConsumerGroup:
     """How many members and patterns are subscribed to a topic. Derived from them."""
     names_size: int = 0
     """Characters of the names that the members subscribe to. Derived from `members`."""
+    members_size: int = 0
+    """About the bytes of the members in memory. Derived from `members`."""
 
     def state_of(self, member_id: str) -> MemberState:
         return self.current.get(member_id, NEW)
@@ -137,6 +140,7 @@ class ConsumerGroup:
         names = value.subscribed_topic_names if value is not None else ()
         were = former.subscribed_topic_names if former is not None else ()
         self.names_size += size_of_names(names) - size_of_names(were)
+        self.members_size += size_of_member(member_id, value) - size_of_member(member_id, former)
         return [*self._count(names, 1), *self._count(were, -1)] if names != were else []
 
     def _count_classic(self, protocols: Protocols, members: int) -> None:
@@ -177,6 +181,20 @@ class ConsumerGroup:
 NEW = MemberState()
 
 
+def size_of_member(member_id: str, member: ConsumerGroupMemberMetadataValue | None) -> int:
+    """About its bytes in memory; 0 for none."""
+    if member is None:
+        return 0
+    texts = text_bytes(
+        member_id,
+        member.instance_id,
+        member.client_id,
+        member.rack_id,
+        member.subscribed_topic_regex,
+    )
+    return MEMBER_BYTES + texts + subscription_bytes(member.subscribed_topic_names) + held_by(protocols_of(member))
+
+
 def size_of_names(names: Iterable[str]) -> int:
     return sum(map(len, names))
 
@@ -194,6 +212,11 @@ class ConsumerFold:
         self.groups: dict[str, ConsumerGroup] = {}
         self._subscribed: dict[str, dict[str, None]] = {}
         """The groups that subscribe to each topic, by its name. Derived from `groups`."""
+
+    @property
+    def subscribed_names(self) -> int:
+        """How many topic names groups subscribe to."""
+        return len(self._subscribed)
 
     def subscribed_to(self, names: Iterable[str]) -> list[ConsumerGroup]:
         found = {group_id for name in names for group_id in self._subscribed.get(name, ())}

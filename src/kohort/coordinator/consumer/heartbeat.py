@@ -90,7 +90,7 @@ class Heartbeats:
         if refused is not None:
             return refused
         upgrade = self._conversions.plan_upgrade(request)
-        refused = self._check_group(request, upgrade)
+        refused = self._check_group(event, upgrade)
         if refused is not None:
             return refused
         if request.member_epoch < 0:
@@ -236,9 +236,8 @@ class Heartbeats:
             may_hold = event.hold_ms > 0
             self._holds.answer(event.request_id, group, member, state, now, tell=tell, may_hold=may_hold)
 
-    def _check_group(
-        self, request: ConsumerGroupHeartbeatRequest, upgrade: UpgradePlan | NoUpgrade | None
-    ) -> Refusal | None:
+    def _check_group(self, event: GroupRequested, upgrade: UpgradePlan | NoUpgrade | None) -> Refusal | None:
+        request: ConsumerGroupHeartbeatRequest = event.body
         group = self._groups.get(request.group_id)
         if group is None and request.member_epoch != 0:
             is_classic = request.group_id in self._running.groups or self._consumers.hard.has_offsets(request.group_id)
@@ -255,7 +254,7 @@ class Heartbeats:
             return ErrorCode.GROUP_ID_NOT_FOUND, why
         if refused := check_names(group, request, self._config.group_max_bytes):
             return refused
-        more = bytes_added(group, request)
+        more = bytes_added(group, request, event.client.client_id)
         soon = PARTITION_BYTES * partitions_added(group, request, self._consumers.topics)
         if request.subscribed_topic_regex:
             more += self._running.pattern_matches.size_of_new(request.subscribed_topic_regex)

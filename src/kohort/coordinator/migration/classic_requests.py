@@ -32,7 +32,7 @@ from kohort.coordinator.consumer.members import Members
 from kohort.coordinator.consumer.reconciliation import Reconciliation
 from kohort.coordinator.consumer.soft_state import JOIN, SYNC
 from kohort.coordinator.events import GroupRequested, Millis, Reply
-from kohort.coordinator.member_bytes import MEMBER_BYTES
+from kohort.coordinator.member_bytes import MEMBER_BYTES, PROTOCOL_BYTES, text_bytes
 from kohort.coordinator.migration.classic_side import (
     assignment_for,
     joint_bytes,
@@ -151,7 +151,9 @@ class MixedGroups:
         if not protocols or not joint_protocols(group, None, protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         size = joint_bytes(group, former, protocols)
-        more = size - group.classic_bytes + (MEMBER_BYTES if former is None else 0)
+        more = size - group.classic_bytes
+        if former is None:
+            more += MEMBER_BYTES + PROTOCOL_BYTES * len(protocols) + text_bytes(request.group_instance_id)
         if size > self._config.group_max_bytes or not self._running.member_bytes.has_room(more):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.UNKNOWN_MEMBER_ID if len(request.member_id) > LONGEST_NAME else ErrorCode.NONE

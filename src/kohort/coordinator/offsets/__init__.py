@@ -7,5 +7,6 @@ transactional    TxnOffsetCommit: which commits of a transaction are refused
 groups_by_topic  which groups have offsets of a topic
 pending          offsets committed in transactions that are not decided
 changes          what is destroyed of them, for the journal
+former_groups    how many names of groups that are gone are remembered
 repeated_commit  a commit that differs from the last one only in its offsets: its records, made in one go
 """

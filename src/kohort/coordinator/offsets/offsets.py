@@ -32,7 +32,7 @@ from kohort.coordinator.offsets.changes import OffsetChanges, asked_by
 from kohort.coordinator.offsets.ownership_fence import Fence, commit_fence, every, stale_error
 from kohort.coordinator.offsets.repeated_commit import RepeatedCommit
 from kohort.coordinator.offsets.sizes import Room, is_too_long
-from kohort.coordinator.records import Place, generation_record, offset_record
+from kohort.coordinator.records import Place, offset_record
 from kohort.coordinator.settings.group_settings import SettingsOfGroups
 from kohort.coordinator.soft_state import Key, Running
 from kohort.coordinator.steady_answer import SteadyAnswer
@@ -436,20 +436,6 @@ class Offsets:
                 self._running.delete(group, "it has no members and no offsets")
             if self.expires_more:
                 break
-        if self._deviations.numbers_go_on:
-            self._forget_former_groups()
-
-    def _forget_former_groups(self) -> None:
-        """Forget the oldest names that no group uses any more. Their highest generation is kept for all of them: new
-        groups count from there (docs/decisions/0002)."""
-        live = (self._running.groups, self._hard.consumers.groups)
-        former = [name for name in self._hard.generations if not any(name in groups for groups in live)]
-        gone = former[: max(len(former) - self._config.group_max_former_groups, 0)]
-        highest = max((self._hard.generations[name] for name in gone), default=0)
-        if highest > self._hard.forgotten:
-            self._emit(generation_record("", highest))
-        for name in gone:
-            self._emit(generation_record(name, None))
 
     def _emit(self, record: Record) -> None:
         self._running.out.records.append(record)

@@ -46,7 +46,7 @@ from kohort.wire.schemas.describe_client_quotas import EntryData as DescribedEnt
 CHANGES = 20
 """Entities that are changed in one step."""
 MATCHES = {EXACT: "MATCH_TYPE_EXACT", OF_DEFAULT: "MATCH_TYPE_DEFAULT", SPECIFIED: "MATCH_TYPE_SPECIFIED"}
-LONGEST_NAME = 1_000
+LONGEST_NAME = 256
 """Characters of the name of an entity."""
 
 

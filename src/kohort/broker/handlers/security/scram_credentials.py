@@ -28,7 +28,9 @@ from kohort.wire.schemas.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
-MOST_USERS = 100_000
+MOST_USERS = 20_000
+LONGEST_NAME = 256
+"""Characters of the name of a user."""
 MOST_SALT_BYTES = 1_024
 CHANGES = 20
 """Changes that are one step."""
@@ -126,6 +128,8 @@ def _refusal(state: BrokerState, change: _Change) -> _Refusal | None:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salt has between 1 and {MOST_SALT_BYTES} bytes"
     if len(change.salted_password) != key_bytes(NAMES[change.mechanism]):
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password has not the length of the mechanism's hash"
+    if len(change.name) > LONGEST_NAME:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The name of a user has at most {LONGEST_NAME} characters"
     if change.name not in known.by_user and len(known.by_user) >= MOST_USERS:
         return ErrorCode.POLICY_VIOLATION, f"There are {MOST_USERS} users already"
     return None
