@@ -17,6 +17,9 @@ CLASSIC_GROUP_BYTES, CONSUMER_GROUP_BYTES = 1_024, 2_048
 """Counted for each group with members, and for each without offsets: those with offsets count for these."""
 PENDING_BYTES = 1_024
 """Counted for each member id that a group has given out and that is not used yet."""
+ASSIGNED_BYTES = 512
+"""Of the assignment of each classic member, so much is within its MEMBER_BYTES. A small group that rebalances on a full
+server is not refused its assignments: its members would have to begin again."""
 PROTOCOL_BYTES = 160
 """Counted for each protocol of a member, besides its name and its metadata."""
 NAME_BYTES = 64
@@ -46,7 +49,7 @@ def text_bytes(*texts: str | None) -> int:
 
 def subscription_bytes(names: Collection[str]) -> int:
     """What a member's list of topic names takes."""
-    return NAME_BYTES * len(names) + text_bytes(*names)
+    return NAME_BYTES * len(names) + text_bytes("".join(names))  # thousands of names, one by one, take milliseconds
 
 
 class MemberBytes:

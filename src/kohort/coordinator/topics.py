@@ -7,7 +7,7 @@ ten thousand topics that are created one by one are not copied ten thousand time
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Generic, TypeVar, overload
@@ -94,6 +94,13 @@ class Topics:
     version: int = 0
     """Raised by every change of the metadata."""
 
+    def known(self, names: Set[str]) -> list[TopicSpec]:
+        """Those of these topics that exist, in the order of their names. A member may subscribe to thousands of names
+        that no topic has."""
+        if len(names) > len(self.by_name):
+            return [self.by_name[name] for name in sorted(name for name in self.by_name if name in names)]
+        return [spec for name in sorted(names) if (spec := self.by_name.get(name)) is not None]
+
     def with_changed(self, names: Iterable[str], present: Iterable[TopicSpec], version: int = 0) -> Topics:
         """The view after topics of these names have changed; `present`: those of them that exist now."""
         assert isinstance(self.by_name, SpecsBy)
@@ -111,10 +118,9 @@ def topics_of(specs: Iterable[TopicSpec]) -> Topics:
     return Topics().with_changed((), specs)
 
 
-def hash_of(topics: Topics, names: Iterable[str]) -> int:
+def hash_of(topics: Topics, names: Set[str]) -> int:
     """A hash of all that a target assignment depends on; 0 if none of the topics exists."""
-    present = (spec for name in names if (spec := topics.by_name.get(name)) is not None)
-    total = sum(map(_digest, present)) % 2**64
+    total = sum(map(_digest, topics.known(names))) % 2**64
     return total - 2**64 if total >= 2**63 else total
 
 

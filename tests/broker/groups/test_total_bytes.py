@@ -240,6 +240,28 @@ def test_the_assignments_of_classic_groups_count() -> None:
     assert held < 2 * MIB
 
 
+def test_a_small_group_rebalances_on_a_full_server() -> None:
+    """A cooperative group's second assignment is larger than its first. Refused, its members would begin again."""
+    wire = Wire(group_max_total_bytes=MIB)
+    client, hostile = wire.connect(), wire.connect()
+    first = client.ask(classic("victim", protocol_type="x", group_instance_id="i"), 7)
+    sync = SyncGroupRequest(
+        group_id="victim",
+        generation_id=first.generation_id,
+        member_id=first.member_id,
+        group_instance_id="i",
+        assignments=(SyncGroupRequestAssignment(member_id=first.member_id, assignment=bytes(50)),),
+    )
+    assert client.ask(sync, 3).error_code == ErrorCode.NONE
+    for number in range(400):
+        hostile.ask(beat(f"g{number}", ("orders",)), 1)
+        wire.advance(COUNT_AGAIN_MS if number % 50 == 0 else 0)
+    assert hostile.ask(beat("one-more", ("orders",)), 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    again = client.ask(classic("victim", protocol_type="x", group_instance_id="i", member_id=first.member_id), 7)
+    given = SyncGroupRequestAssignment(member_id=first.member_id, assignment=bytes(500))
+    assert client.ask(changed(sync, generation_id=again.generation_id, assignments=(given,)), 3).error_code == 0
+
+
 def test_requests_that_are_refused_do_not_count_all_groups_each() -> None:
     """With thousands of groups that took milliseconds for every join."""
     wire = Wire(group_max_total_bytes=MIB)

@@ -7,12 +7,13 @@ is not in the record returns with the clients' retries.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
 from kohort.coordinator.classic.protocols import Protocols, held_by, size_of
 from kohort.coordinator.events import Client, Millis, RequestId
-from kohort.coordinator.member_bytes import MEMBER_BYTES, text_bytes
+from kohort.coordinator.member_bytes import ASSIGNED_BYTES, MEMBER_BYTES, text_bytes
 
 
 class Phase(Enum):
@@ -110,7 +111,8 @@ class Group:
     members_size: int = 0
     """About the bytes of all members in memory, besides their assignments."""
     assignment_bytes: int = 0
-    """Size of the assignments of all members that the leader sent last. It stays during the next rebalance."""
+    """What the assignments of all members that the leader sent last take beyond `ASSIGNED_BYTES` each. It stays during
+    the next rebalance."""
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
@@ -137,6 +139,11 @@ class Group:
     @property
     def rebalance_timeout_ms(self) -> int:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+
+def size_of_assignments(assignments: Collection[bytes]) -> int:
+    """Their bytes beyond what counts for their members anyway."""
+    return max(sum(map(len, assignments)) - ASSIGNED_BYTES * len(assignments), 0)
 
 
 def size_of_member(member_id: str, instance_id: str | None, client: Client, protocols: Protocols) -> int:

@@ -6,7 +6,7 @@ a follower with its full list counts as changed and starts a rebalance (J36).
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.group import Group, Member, Phase
+from kohort.coordinator.classic.group import Group, Member, Phase, size_of_assignments
 from kohort.coordinator.events import Client, Millis
 from kohort.wire.schemas.group_records import GroupMetadataValue, MemberMetadata
 
@@ -56,7 +56,7 @@ def group_of(group_id: str, value: GroupMetadataValue) -> Group:
         group.add(member)
         if member.instance_id is not None:
             group.instances[member.instance_id] = member.member_id
-    group.assignment_bytes = sum(len(member.assignment) for member in group.members.values())
+    group.assignment_bytes = size_of_assignments([member.assignment for member in group.members.values()])
     if group.members:
         group.protocol = value.protocol or ""
         group.leader = value.leader if value.leader in group.members else next(iter(group.members))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from kohort.config import Config
 from kohort.coordinator.classic.checks import GATHERING
-from kohort.coordinator.classic.group import Group, Member, Phase
+from kohort.coordinator.classic.group import Group, Member, Phase, size_of_assignments
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.protocol_vote import vote
 from kohort.coordinator.classic.responses import join_error, joined, sync_error, synced
@@ -199,7 +199,7 @@ class Rebalances:
             member.assignment = given.get(member.member_id, b"")
         leader = group.members[request.member_id]
         record = group_record(group.group_id, value_of(group, since=now))
-        size = sum(map(len, given.values()))
+        size = size_of_assignments([member.assignment for member in group.members.values()])
         if why := self._why_too_large(group, record, size):
             self._refuse_assignment(group, why, leader, now)
             return
@@ -222,7 +222,7 @@ class Rebalances:
             stored, limit = len(record.value or b""), self._config.group_max_bytes
             return f"the group's record would have {stored} bytes, and group.max.bytes is {limit}"
         if not self._running.member_bytes.has_room(size - group.assignment_bytes):
-            return f"its {size} bytes are too many: group.max.total.bytes is {self._config.group_max_total_bytes}"
+            return f"its assignments are too large: group.max.total.bytes is {self._config.group_max_total_bytes}"
         return ""
 
     def _refuse_assignment(self, group: Group, why: str, leader: Member, now: Millis) -> None:

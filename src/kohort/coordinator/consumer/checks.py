@@ -129,7 +129,7 @@ def partitions_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbea
         return 0
     subscribed = group.subscribers if group is not None else {}
     names = {name for name in request.subscribed_topic_names or () if name not in subscribed}
-    return sum(spec.partitions for name in names if (spec := topics.by_name.get(name)) is not None)
+    return sum([spec.partitions for spec in topics.known(names)])
 
 
 def check_epoch(state: MemberState, epoch: int, owned: Collection[TopicPartition] | None) -> Refusal | None:

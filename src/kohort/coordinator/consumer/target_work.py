@@ -96,14 +96,13 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
 
 
 def snapshot(group: ConsumerGroup, topics: Topics) -> Snapshot:
-    known = (topics.by_name.get(name) for name in sorted(group.subscribed_topics))
     return Snapshot(
         group.group_id,
         dict(group.members),
         {text: pattern.topics for text, pattern in group.patterns.items()},
         dict(group.targets),
         dict(group.current),
-        {topic.topic_id: topic for topic in known if topic is not None},
+        {topic.topic_id: topic for topic in topics.known(group.subscribed_topics)},
     )
 
 

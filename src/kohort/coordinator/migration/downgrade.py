@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kohort.coordinator.classic.group import Group, Member, Phase
+from kohort.coordinator.classic.group import Group, Member, Phase, size_of_assignments
 from kohort.coordinator.classic.group_record import value_of
 from kohort.coordinator.classic.protocol_vote import vote
 from kohort.coordinator.consumer.classic_fields import protocols_of, session_timeout_of
@@ -118,7 +118,7 @@ def plan_downgrade(
             if of_target:
                 had = (*sorted(group.targets.get(member.member_id, ())),)
         member.assignment = assignment_for(had, topics, member.metadata_of(classic.protocol))
-        classic.assignment_bytes += len(member.assignment)
+    classic.assignment_bytes = size_of_assignments([member.assignment for member in classic.members.values()])
     return DowngradePlan(classic, tuple(group.members), rebalance)
 
 

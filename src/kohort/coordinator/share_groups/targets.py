@@ -89,7 +89,7 @@ class ShareTargets:
 
     def refresh(self, group: ShareGroup, now: Millis, *, bump: bool) -> None:
         """Initialize what is missing, and make a new target if that is needed. `bump`: something else has changed."""
-        metadata_hash = hash_of(self.topics, group.subscribers)
+        metadata_hash = hash_of(self.topics, group.subscribers.keys())
         # While an initialization is under way, further partitions without a state wait for its end.
         lacks = not group.initializing and bool(self.states.count_missing(group.subscribers, group))
         if bump or lacks or metadata_hash != group.metadata_hash:
