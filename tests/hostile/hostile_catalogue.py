@@ -53,6 +53,7 @@ from hostile_requests import (
 )
 
 from kohort.wire.batches import NewRecord, encode_batch
+from kohort.wire.codec import encode_request
 from kohort.wire.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kohort.wire.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.schemas.delete_groups import DeleteGroupsRequest
@@ -62,6 +63,7 @@ from kohort.wire.schemas.describe_groups import DescribeGroupsRequest
 from kohort.wire.schemas.describe_log_dirs import DescribeLogDirsRequest
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest
 from kohort.wire.schemas.init_producer_id import InitProducerIdRequest
+from kohort.wire.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.schemas.list_groups import ListGroupsRequest
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition
 from kohort.wire.schemas.offset_delete import (
@@ -293,9 +295,57 @@ def other_codec(n: int) -> Iterator[bytes]:
 
 
 def huge_subscription(n: int) -> Iterator[bytes]:
-    names = tuple(f"{topic_name(at)}" for at in range(TOPICS)) + tuple(f"absent-{at}" for at in range(20_000))
+    """As many names as a member may have, of topics that do not exist: a few bytes each, and a place in two indexes."""
     while True:
-        yield consumer_join(f"subscribed-{n}", f"member-{number()}", topics=names)
+        names = tuple(f"{number():x}" for _ in range(9_900))
+        yield consumer_join(f"subscribed-{names[0]}", "member", topics=names)
+
+
+LONG = "\N{GRINNING FACE}" * 7_000
+"""28 kB in UTF-8, and 56 kB in memory."""
+
+
+def long_names(n: int) -> Iterator[bytes]:
+    while True:
+        at = number()
+        yield consumer_join(f"long-{at}{LONG}", f"member-{at}{LONG}", topics=("small",))
+        yield join(f"long-classic-{at}{LONG}", b"", instance=f"instance-{at}{LONG}", session_ms=1_800_000)
+
+
+def many_protocols(n: int) -> Iterator[bytes]:
+    protocols = tuple(JoinGroupRequestProtocol(name=f"{at:x}", metadata=b"") for at in range(999))
+    while True:
+        request = JoinGroupRequest(
+            group_id=f"protocols-{number()}",
+            session_timeout_ms=1_800_000,
+            rebalance_timeout_ms=1_800_000,
+            member_id="",
+            group_instance_id="instance",
+            protocol_type="many",
+            protocols=protocols,
+        )
+        yield frame(request, 5)
+
+
+def given_out_ids(n: int) -> Iterator[bytes]:
+    """Each is valid for half an hour, and never used."""
+    while True:
+        request = JoinGroupRequest(
+            group_id=f"given-out-{number() // 1_000}",
+            session_timeout_ms=1_800_000,
+            rebalance_timeout_ms=1_800_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+        )
+        yield encode_request(request, 5, 1, "c" * 30_000)
+
+
+def emptied_groups(n: int) -> Iterator[bytes]:
+    """Groups whose only member leaves; they stay until offsets are checked."""
+    while True:
+        names = [f"emptied-{number()}" for _ in range(50)]
+        yield b"".join(consumer_join(name, "m") + consumer_join(name, "m", epoch=-1) for name in names)
 
 
 REGEXES = ("(a+)+$", "(.*a){25}", "((a{0,100}){0,100}){0,100}", "(x+x+)+y", "(" * 500 + "a" + ")" * 500, "[a-z]*" * 300)
@@ -716,10 +766,20 @@ CATALOGUE: tuple[Client, ...] = (
     ),
     Client(
         "huge-subscriptions",
-        "consumers that subscribe to 22,000 topics",
+        "consumers that subscribe to 9,900 topics that do not exist",
         huge_subscription,
         connections=4,
     ),
+    Client(
+        "long-names",
+        "groups, members and instances with names of 56 kB",
+        long_names,
+        prepare=Preparation.small,
+        connections=4,
+    ),
+    Client("many-protocols", "members with 999 protocols each", many_protocols, connections=4),
+    Client("given-out-ids", "member ids that are given out and never used", given_out_ids, connections=4),
+    Client("emptied-groups", "groups whose only member leaves", emptied_groups, connections=4),
     Client(
         "regexes",
         "expressions that backtrack or grow, in 50 groups",
