@@ -9,15 +9,13 @@ from __future__ import annotations
 from kohort.config import LONG_MAX, Deviations
 from kohort.coordinator.classic.group import Group, Member, Phase
 from kohort.coordinator.classic.group_record import value_of
-from kohort.coordinator.classic.protocol_vote import subscribed_topics
+from kohort.coordinator.classic.protocol_vote import CONSUMER, subscribed_topics
 from kohort.coordinator.classic.responses import join_error
 from kohort.coordinator.deadlines import Deadlines
 from kohort.coordinator.effects import Outbox
 from kohort.coordinator.events import GroupRequested, Millis, Reply, RequestId
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.member_bytes import (
-    CLASSIC_GROUP_BYTES,
-    CONSUMER_GROUP_BYTES,
     INDEX_BYTES,
     MEMBER_BYTES,
     PARTITION_BYTES,
@@ -71,14 +69,20 @@ class Running:
         size = self.pattern_matches.size + PARTITION_BYTES * self.assigned_partitions
         size += INDEX_BYTES * self._hard.consumers.subscribed_names
         offsets = self._hard.offset_bytes
-        for name, group in self.groups.items():
-            size += group.members_size + group.assignment_bytes + PENDING_BYTES * len(group.pending)
-            if group.members or name not in offsets:
-                size += CLASSIC_GROUP_BYTES + text_bytes(name, group.protocol_type)
+        for name, group in self.groups.items():  # there may be ten thousand groups
+            if group.members:
+                size += group.own_size + group.members_size + group.assignment_bytes
+            elif name not in offsets:
+                size += group.own_size
+            if group.pending:
+                size += PENDING_BYTES * len(group.pending)
+            if group.protocol_type != CONSUMER:
+                size += text_bytes(group.protocol_type)
         for name, consumers in self._hard.consumers.groups.items():
-            size += consumers.members_size + SUBSCRIBED_BYTES * len(consumers.subscribers)
-            if consumers.members or name not in offsets:
-                size += CONSUMER_GROUP_BYTES + text_bytes(name)
+            if consumers.members:
+                size += consumers.own_size + consumers.members_size + SUBSCRIBED_BYTES * len(consumers.subscribers)
+            elif name not in offsets:
+                size += consumers.own_size
         for shares in self._hard.shares.groups.values():
             size += shares.size + MEMBER_BYTES * len(shares.members)
         return size

@@ -13,7 +13,7 @@ from enum import Enum
 
 from kohort.coordinator.classic.protocols import Protocols, held_by, size_of
 from kohort.coordinator.events import Client, Millis, RequestId
-from kohort.coordinator.member_bytes import ASSIGNED_BYTES, MEMBER_BYTES, text_bytes
+from kohort.coordinator.member_bytes import ASSIGNED_BYTES, CLASSIC_GROUP_BYTES, MEMBER_BYTES, text_bytes
 
 
 class Phase(Enum):
@@ -110,6 +110,12 @@ class Group:
     """Size of all members' protocols."""
     members_size: int = 0
     """About the bytes of all members in memory, besides their assignments."""
+    own_size: int = 0
+    """About the bytes of the group without members and the protocol type."""
+
+    def __post_init__(self) -> None:
+        self.own_size = CLASSIC_GROUP_BYTES + text_bytes(self.group_id)
+
     assignment_bytes: int = 0
     """What the assignments of all members that the leader sent last take beyond `ASSIGNED_BYTES` each. It stays during
     the next rebalance."""

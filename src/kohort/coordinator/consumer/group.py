@@ -15,7 +15,7 @@ from kohort.coordinator.consumer.assignment_records import member_state, target_
 from kohort.coordinator.consumer.classic_fields import is_classic, protocols_of
 from kohort.coordinator.consumer.reconciliation import FREE, MemberState, Reconciliation, TopicPartition
 from kohort.coordinator.events import Millis
-from kohort.coordinator.member_bytes import MEMBER_BYTES, subscription_bytes, text_bytes
+from kohort.coordinator.member_bytes import CONSUMER_GROUP_BYTES, MEMBER_BYTES, subscription_bytes, text_bytes
 from kohort.wire.schemas.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -78,6 +78,11 @@ class ConsumerGroup:
     """Characters of the names that the members subscribe to. Derived from `members`."""
     members_size: int = 0
     """About the bytes of the members in memory. Derived from `members`."""
+    own_size: int = 0
+    """About the bytes of the group without members."""
+
+    def __post_init__(self) -> None:
+        self.own_size = CONSUMER_GROUP_BYTES + text_bytes(self.group_id)
 
     def state_of(self, member_id: str) -> MemberState:
         return self.current.get(member_id, NEW)
