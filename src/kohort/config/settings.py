@@ -201,8 +201,8 @@ class Config(ShareConfig):
     )
     group_max_total_bytes: int = _setting(
         88_080_384,
-        "Half of it bounds all groups, their members and assignments, about as they are in memory. Beyond it, joins and "
-        "assignments that need more are refused; beyond three quarters of it, those that need more than 64 kB. The "
+        "Half of it bounds all groups, their members and assignments, about as they are in memory. Beyond it, joins "
+        "and assignments that need more are refused; beyond three quarters of it, those that need more than 64 kB. The "
         "other half bounds committed offsets with their metadata; beyond it, commits that need more are refused. "
         "Default: a share of memory.max.bytes",
         low=1_048_576,
