@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
+import pytest
 from logs import NOW, OneLog, batch
 
+from kohort.broker.logs import producers
 from kohort.broker.logs.partition import Appended
-from kohort.broker.logs.producers import MAX_SEQUENCE, REMEMBERED_PRODUCERS
+from kohort.broker.logs.producers import FEW_PRODUCERS, MAX_SEQUENCE, REMEMBERED_PRODUCERS
 from kohort.wire.errors import ErrorCode
 
 DAY = 86_400_000
@@ -115,3 +119,17 @@ def test_many_producers_are_remembered_by_the_log() -> None:
         send(log, 0, producer=producer)
     assert [send(log, 0, producer=producer).base_offset for producer in range(20)] == list(range(20))
     assert log.partition.end_offset == count
+
+
+def test_all_partitions_together_remember_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers._InAll, "remembered", 0)
+    monkeypatch.setattr(producers, "REMEMBERED_IN_ALL", 100)
+    logs = [OneLog() for _ in range(5)]
+    for log in logs:
+        for producer in range(60):
+            send(log, 0, producer=producer)
+    assert producers._InAll.remembered <= 100 + len(logs) * FEW_PRODUCERS
+    assert [send(logs[4], 0, producer=producer).base_offset for producer in range(60)] == list(range(60))
+    logs.clear()
+    gc.collect()
+    assert producers._InAll.remembered <= 0, "those of partitions that are gone do not count"

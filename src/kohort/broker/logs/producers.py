@@ -30,6 +30,10 @@ REMEMBERED_BATCHES = 5
 REMEMBERED_PRODUCERS = 1000
 """Producers of a partition in memory, besides those with open transactions. Others are read from storage again when
 they return."""
+REMEMBERED_IN_ALL = 100_000
+"""Producers of all partitions of the process in memory: 30 MB. Beyond it, a partition that is written to remembers
+FEW_PRODUCERS."""
+FEW_PRODUCERS = 10
 PRODUCERS_A_LOOK = 100
 """Producers that are listed at a time: a millisecond or two."""
 MAX_SEQUENCE = 2**31 - 1
@@ -89,9 +93,17 @@ def sequence_after(sequence: int, steps: int) -> int:
     return (sequence + steps) & MAX_SEQUENCE
 
 
+class _InAll:
+    """How many producers all partitions of the process remember."""
+
+    remembered = 0
+
+
 class Producers:
     def __init__(self, log: LogKey, storage: Storage, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
+        self._counted = 0
+        """Of them, how many are this partition's."""
         self._log = log
         self._storage = storage
         self._known: dict[int, Producer] = {}
@@ -207,16 +219,26 @@ class Producers:
 
     def forget_some(self) -> None:
         """Limit the memory. Call this only when all remembered batches are in storage."""
-        if len(self._known) <= REMEMBERED_PRODUCERS:
+        self._count()
+        most = REMEMBERED_PRODUCERS if _InAll.remembered <= REMEMBERED_IN_ALL else FEW_PRODUCERS
+        if len(self._known) <= most:
             return
         is_open = self._transactions.open if self._transactions is not None else {}
-        surplus = len(self._known) - len(is_open) - REMEMBERED_PRODUCERS
+        surplus = len(self._known) - len(is_open) - most
         for producer_id in list(self._known):
             if surplus <= 0:
-                return
+                break
             if producer_id not in is_open:
                 del self._known[producer_id]
                 surplus -= 1
+        self._count()
+
+    def _count(self) -> None:
+        _InAll.remembered += len(self._known) - self._counted
+        self._counted = len(self._known)
+
+    def __del__(self) -> None:
+        _InAll.remembered -= self._counted
 
     # -- trims
 
