@@ -40,6 +40,7 @@ def test_the_process_of_a_gateway(upstream: KohortServer, tmp_path: Path, unique
         (("--upstream", "127.0.0.1:1"), "--data-dir"),
         (("--upstream", "a:b", "--in-memory"), "a:b"),
         (("--upstream", "127.0.0.1:1", "--in-memory", "--set", "brokers=2"), "brokers"),
+        (("--upstream", "127.0.0.1:1", "--storage", "postgresql://x", "--set", "cluster.serving=all"), "serving=all"),
         (("--upstream", "127.0.0.1:1", "--in-memory", "--listen", "SASL_PLAINTEXT://127.0.0.1:0"), "SASL passes"),
     ],
 )

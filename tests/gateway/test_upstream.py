@@ -12,6 +12,7 @@ from http_client import ask
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 from kohort.client.wire.blocking_connection import Connection
+from kohort.gateway import versions
 from kohort.storage.protocol import WrongDirectory
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
@@ -154,3 +155,15 @@ def test_listeners_follow_the_brokers(tmp_path: Path) -> None:
             assert through.describe_groups(["g"])["g"].coordinator == 2
         upstream.start_broker(1)
         wait_for(lambda: len(gateway.broker_ports()) == 3, "it listens again")
+
+
+def test_a_cluster_that_is_too_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves only versions of Fetch that do not pass."""
+    monkeypatch.setitem(versions.FORWARDED, 1, 3)  # type: ignore[arg-type]
+    with (
+        KohortServer() as upstream,
+        GatewayServer(upstream.bootstrap_servers, http_listener="127.0.0.1:0") as gateway,
+    ):
+        said = "failed versions: the brokers serve Fetch from version 4, and the gateway passes it up to 3"
+        wait_for(lambda: said in ask(gateway.http_address, "/readyz")[2], "it says which API")
+        assert ask(gateway.http_address, "/readyz")[0] == 503

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kohort.client.security.security import Security
 from kohort.config import Config, ConfigError, listeners_of, with_values
+from kohort.config.settings import ALL
 from kohort.gateway.gateway import Gateway
 from kohort.server.serve import run as run_server
 
@@ -18,6 +19,11 @@ def gateway_config(config: Config) -> Config:
         raise ConfigError(
             "group.share.enable has no meaning for a gateway: share groups do not pass it. Their members connect to "
             "the upstream cluster's own address"
+        )
+    if config.cluster_serving == ALL:
+        raise ConfigError(
+            "cluster.serving=all does not work with a gateway: of several gateways on one database one serves, and "
+            "another takes over"
         )
     for listener in listeners_of(config):
         if listener.is_sasl:
