@@ -37,4 +37,11 @@ def gateway_config(config: Config) -> Config:
 
 def run(config: Config, upstream: Sequence[tuple[str, int]], security: Security, ports: Sequence[int]) -> int:
     """Serve until a signal or a failure ends it. Returns the exit code. Raises ConfigError."""
+    own = {address for listener in listeners_of(config) for address in listener.addresses if address.port}
+    for host, port in upstream:
+        if (host, port) in own or ("127.0.0.1" if host == "localhost" else host, port) in own:
+            raise ConfigError(
+                f"--upstream {host}:{port} is the gateway's own listener; give the gateway another address with "
+                f"--listen, or name the brokers of the cluster"
+            )
     return run_server(gateway_config(config), Gateway(upstream, security, ports=ports))
