@@ -65,7 +65,10 @@ FORWARDED: Mapping[int, int] = {
 TOPIC_IDS = {8: 9, 9: 9}
 """The last versions of OffsetCommit and OffsetFetch that name topics; later ones take topic ids."""
 METADATA, METADATA_WITH_IDS = 3, 10
-NEEDED = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata"}
+PRODUCE = 0
+"""Clients are told of it from version 0 on, because librdkafka takes a higher one for a broker without record batches
+(KAFKA-18659)."""
+NEEDED = {PRODUCE: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata"}
 """The APIs without which no client works."""
 
 
@@ -81,7 +84,7 @@ def told(upstream: Iterable[Mapping[int, tuple[int, int]]], *, consumer_groups: 
     for key, most in (*FORWARDED.items(), (FIND_COORDINATOR, APIS[FIND_COORDINATOR].last)):
         first, last = _common(brokers, key)
         if first <= min(most, last):
-            found[key] = first, min(most, last)
+            found[key] = 0 if key == PRODUCE else first, min(most, last)
     return tuple(UpstreamApi(key=key, first=first, last=last) for key, (first, last) in sorted(found.items()))
 
 
