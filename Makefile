@@ -27,7 +27,7 @@ needs = @for tool in $1; do command -v $$tool >/dev/null || { echo "make $@ need
 unexport PYTHONDONTWRITEBYTECODE
 BENCHES := $(basename $(notdir $(wildcard bench/[a-z]*.py)))
 
-.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console console-pictures test-promtool test-java test-go test-peers peers-clients peers-behaviour peers-conformance test-gateway peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
+.PHONY: $(BENCHES) help demo test test-slow test-alone test-long test-crash test-cluster test-hostile fuzz test-kcat test-console console-pictures test-promtool test-java test-go test-peers peers peers-clients peers-behaviour peers-conformance test-gateway peers-gateway peers-acls docs compiled test-compiled wheel test-bench check format bench clean
 
 help: ## what the targets do
 	@grep -E '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,8 @@ test-go: $(VENV)/.dev ## franz-go against a server (needs Go)
 	$(call needs,go)
 	$(BIN)/python -m pytest -m go tests/go
 
+peers: peers-clients test-peers peers-behaviour peers-conformance peers-gateway peers-acls ## all of test-peers and peers-…, one after the other: hours
+
 peers-clients: $(VENV)/.dev ## clients × features, Kafka's programs; writes docs/clients.md (each needs Go, Node, kcat, or Maven and Java 17)
 	$(BIN)/python -m pytest -m matrix --rewrite tests/matrix tests/java tests/spark/source/test_source_beside_spark.py
 
@@ -133,10 +135,11 @@ test-gateway: $(VENV)/.dev ## tests of clients through a gateway before a kohort
 	GATEWAY_UPSTREAM=kohort $(PYTEST) -m "client and not ($(OTHERS))" tests/clients/test_groups.py tests/clients/test_records.py tests/clients/test_admin.py tests/clients/test_consumer_groups.py -k "not rack and not test_confluent_topics"
 	$(BIN)/python tests/behaviour --gateway --quick --sequences 0
 
-peers-gateway: $(VENV)/.dev ## the tests of clients through a gateway before three brokers of Apache Kafka, and what these do to it (needs Maven and Java 17)
-	$(call needs,mvn java)
+peers-gateway: $(VENV)/.dev ## the tests of clients through a gateway before three brokers of Apache Kafka, what these do to it, kfake, clients × features (needs Maven, Java 17 and Go)
+	$(call needs,mvn java go)
 	$(BIN)/python tests/peers/kafka_cluster.py $(PYTEST) -m "client and not ($(OTHERS))" tests/clients --ignore tests/clients/test_transactions.py --ignore tests/clients/test_restart.py -k "not rack and not test_confluent_topics"
 	$(PYTEST) -m peers tests/gateway
+	GATEWAY_UPSTREAM=kohort $(BIN)/python -m pytest -m matrix tests/matrix
 
 peers-acls: $(VENV)/.dev ## random ACLs and requests, decided by Kafka's StandardAuthorizer and by kohort (DECISIONS=100000 SEED=; needs Maven and Java 17)
 	$(call needs,mvn java)

@@ -8,6 +8,7 @@ from wire_driver import Wire
 from kohort.broker.backups.numbers import write_numbers
 from kohort.broker.backups.raising import raise_numbers
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
+from kohort.broker.upstream.following import id_of_name
 from kohort.storage.slots import SLOTS, Numbers
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.api_versions import ApiVersionsRequest
@@ -99,6 +100,20 @@ def test_offsets_go_with_their_topic(wire: Wire, event: UpstreamSeen) -> None:
     wire.step(event)
     assert committed(wire) == committed(wire.restarted()) == {}
     assert commit(wire, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if event.gone else ErrorCode.NONE)
+
+
+def test_offsets_stay_when_a_topic_gets_its_id(wire: Wire) -> None:
+    """A client's Metadata without ids may name a topic first, and a cluster without ids may be upgraded."""
+    wire.step(UpstreamSeen(topics=(followed(3, id_of_name("u"), name="u"),)))
+    assert commit(wire, 2, topic="u") == ErrorCode.NONE
+    wire.step(UpstreamSeen(topics=(followed(3, OTHER_ID, name="u"),)))
+    assert committed(wire) == {("u", 2): 5}
+    again = wire.restarted()
+    assert committed(again) == {("u", 2): 5}
+    assert again.broker.state.catalog.topics["u"].topic_id == OTHER_ID
+    assert commit(again, 1, topic="u") == ErrorCode.NONE
+    again.step(UpstreamSeen(topics=(followed(3, b"3" * 16, name="u"),)))
+    assert committed(again) == {}, "another id is another topic"
 
 
 def test_racks_are_those_of_the_cluster(wire: Wire) -> None:

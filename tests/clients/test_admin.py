@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
-from group import Group
+from group import Group, until
 from produce import create_topic, produce
 
 from kohort.testing import KohortServer
@@ -59,7 +59,12 @@ def test_confluent_alters_configs(bootstrap: str, unique: str) -> None:
     )
     admin.incremental_alter_configs([resource])[resource].result(10)
     asked = ConfigResource(ResourceType.TOPIC, unique)
-    assert admin.describe_configs([asked])[asked].result(10)["cleanup.policy"].value == "compact"
+
+    def is_compact() -> bool:
+        policy = admin.describe_configs([asked])[asked].result(10)["cleanup.policy"].value
+        return bool(policy == "compact")
+
+    until(is_compact, "also the brokers of a cluster that learn of it later say so")
     bad = ConfigResource(
         ResourceType.TOPIC,
         unique,

@@ -10,6 +10,7 @@ from typing import Any
 
 from kohort.client.security.security import Security
 from kohort.client.wire.routing import parse_addresses
+from kohort.config import Address
 from kohort.gateway.gateway import Gateway
 from kohort.gateway.run import gateway_config
 from kohort.server.server import Server
@@ -45,6 +46,13 @@ class GatewayServer(KohortServer):
     def broker_ports(self) -> list[int]:
         by_slot = {} if self.gateway is None else self.gateway.listening
         return [next(iter(by_slot[slot].values())).port for slot in sorted(by_slot)]
+
+    def advertise(self, port: int) -> int:
+        """Clients get this port of 127.0.0.1 as the address of the only broker. Returns that of its listener."""
+        assert self.gateway is not None
+        (listening,) = self.broker_ports()
+        self.gateway.listening[0] = dict.fromkeys(self.gateway.listening[0], Address("127.0.0.1", port))
+        return listening
 
     def wait_for_upstream(self) -> GatewayServer:
         assert self.gateway is not None

@@ -43,7 +43,7 @@ def numbered(first: int, count: int) -> list[str]:
 
 @pytest.mark.parametrize("client", ["confluent", "aiokafka"])
 def test_a_broker_is_killed_and_comes_back(client: str, kafka: Kafka, gateway: GatewayServer, unique: str) -> None:
-    """The first one: behind its listener clients find their groups."""
+    """The last one: the first one is the controller."""
     bootstrap = gateway.bootstrap_servers
     with Cluster(kafka.bootstrap_servers) as direct:
         direct.create_topic(unique, PARTITIONS, 3)

@@ -10,7 +10,7 @@ from kohort.config import Address
 from kohort.gateway.answers import Answers
 from kohort.gateway.requests import Request, Requests, Route
 from kohort.gateway.rewriting import decoded_request, moved_coordinators
-from kohort.gateway.versions import FORWARDED, told
+from kohort.gateway.versions import FORWARDED, lacking, told
 from kohort.wire.codec import encode_request
 from kohort.wire.errors import ErrorCode, ProtocolError
 from kohort.wire.framing import PIECE
@@ -192,9 +192,9 @@ def test_an_answer_that_passes_may_have_any_length() -> None:
 
 def test_clients_are_told_what_all_brokers_have() -> None:
     one = dict.fromkeys((*FORWARDED, 10, 25, 28, 71, 76, 999), (0, 99))
-    two = one | {1: (4, 13), 3: (0, 12), 75: (5, 6)}
+    two = one | {0: (3, 12), 1: (4, 13), 3: (0, 12), 75: (5, 6)}
     found = {api.key: (api.first, api.last) for api in told((one, two), consumer_groups=True)}
-    assert found[0] == (0, 9), "later versions name addresses"
+    assert found[0] == (0, 9), "later versions name addresses, and librdkafka wants version 0"
     assert found[1] == (4, 13)
     assert found[3] == (0, 12)
     assert not found.keys() & {25, 28, 71, 75, 76, 999}
@@ -203,3 +203,19 @@ def test_clients_are_told_what_all_brokers_have() -> None:
     old = {api.key: api.last for api in told((one | {3: (0, 8)},), consumer_groups=True)}
     assert old[8] == 9, "there are no topic ids"
     assert 68 not in old
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({1: (15, 99)}, ""),
+        ({1: (16, 18)}, "the brokers serve Fetch from version 16, and the gateway passes it up to 15"),
+        ({0: (10, 13), 3: (14, 14)}, "Produce from version 10"),
+        ({2: (3, 2)}, "no version of ListOffsets in common"),
+        ({3: (0, -1)}, "a broker does not serve Metadata"),
+    ],
+)
+def test_versions_that_no_client_can_use(versions: dict[int, tuple[int, int]], said: str) -> None:
+    everything = dict.fromkeys(FORWARDED, (0, 99))
+    found = lacking((everything, everything | versions))
+    assert (said in found) if said else not found

@@ -39,7 +39,10 @@ def test_the_process_of_a_gateway(upstream: KohortServer, tmp_path: Path, unique
         ((), "--upstream"),
         (("--upstream", "127.0.0.1:1"), "--data-dir"),
         (("--upstream", "a:b", "--in-memory"), "a:b"),
+        (("--upstream", "localhost", "--in-memory"), "--upstream localhost:9092 is the gateway's own listener"),
+        (("--upstream", "127.0.0.1:1", "--in-memory", "--broker-ports", "1,a"), "'a', which is no port"),
         (("--upstream", "127.0.0.1:1", "--in-memory", "--set", "brokers=2"), "brokers"),
+        (("--upstream", "127.0.0.1:1", "--storage", "postgresql://x", "--set", "cluster.serving=all"), "serving=all"),
         (("--upstream", "127.0.0.1:1", "--in-memory", "--listen", "SASL_PLAINTEXT://127.0.0.1:0"), "SASL passes"),
     ],
 )
@@ -101,3 +104,11 @@ def test_two_clusters_are_not_mixed_up(gateway: GatewayServer) -> None:
         ran = copied("import-offsets", other, gateway)
         assert ran.exit_code == 1
         assert "nothing was changed" in str(ran.exception or ran.output) + ran.stderr
+
+
+def test_a_cluster_that_cannot_be_reached(gateway: GatewayServer) -> None:
+    words = ["gateway", "export-offsets", "--upstream", "127.0.0.1:1", "--gateway", gateway.bootstrap_servers]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 3
+    assert "127.0.0.1:1: connection refused" in ran.stderr
+    assert "check --upstream and --gateway" in ran.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import gateway_server
 import pytest
 from gateway_server import GatewayServer, wait_for
 from http_client import ask
@@ -12,11 +13,13 @@ from http_client import ask
 from kohort.client.cluster import Cluster
 from kohort.client.errors import ServerError
 from kohort.client.wire.blocking_connection import Connection
+from kohort.gateway import versions
 from kohort.storage.protocol import WrongDirectory
 from kohort.testing import KohortServer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 QUICK = {"group_consumer_heartbeat_hold_enable": False}
 
@@ -120,6 +123,27 @@ def test_a_topic_that_was_made_again_has_no_offsets(
         wait_for(lambda: not through.committed(unique), "the offsets of the old one are gone")
 
 
+def test_offsets_of_a_topic_that_an_old_client_names_first(
+    upstream: KohortServer, monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """Its Metadata has no topic ids. Offsets stay when the gateway asks for the topic itself and learns of the id."""
+    monkeypatch.setattr(gateway_server, "REFRESH_S", 60.0)
+    with GatewayServer(upstream.bootstrap_servers) as gateway:
+        gateway.wait_for_upstream()
+        upstream.create_topic(unique, 1)
+        with closing(connected(gateway)) as old, gateway._cluster() as through, upstream._cluster() as direct:
+            asked = MetadataRequest(topics=(MetadataRequestTopic(name=unique),))
+            assert old.request(asked, MetadataResponse, version=1).topics[0].name == unique
+            through.commit("old", {(unique, 0): 7})
+            assert gateway.gateway is not None
+            view, topic_id = gateway.gateway._view, direct.topics([unique])[unique].topic_id
+            assert view.topics[unique].topic_id != topic_id
+            through.create_topic(f"{unique}-other", 1)  # the gateway asks for all topics then
+            wait_for(lambda: view.topics[unique].topic_id == topic_id, "it learns of the id")
+            wait_for(lambda: f"{unique}-other" in view.topics, "the round ends")
+            assert through.committed("old")[unique, 0].offset == 7
+
+
 def test_a_data_directory_belongs_to_one_cluster(tmp_path: Path, upstream: KohortServer) -> None:
     where = tmp_path / "gateway"
     with GatewayServer(upstream.bootstrap_servers, data_dir=where) as gateway:
@@ -154,3 +178,15 @@ def test_listeners_follow_the_brokers(tmp_path: Path) -> None:
             assert through.describe_groups(["g"])["g"].coordinator == 2
         upstream.start_broker(1)
         wait_for(lambda: len(gateway.broker_ports()) == 3, "it listens again")
+
+
+def test_a_cluster_that_is_too_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves only versions of Fetch that do not pass."""
+    monkeypatch.setitem(versions.FORWARDED, 1, 3)  # type: ignore[arg-type]
+    with (
+        KohortServer() as upstream,
+        GatewayServer(upstream.bootstrap_servers, http_listener="127.0.0.1:0") as gateway,
+    ):
+        said = "failed versions: the brokers serve Fetch from version 4, and the gateway passes it up to 3"
+        wait_for(lambda: said in ask(gateway.http_address, "/readyz")[2], "it says which API")
+        assert ask(gateway.http_address, "/readyz")[0] == 503

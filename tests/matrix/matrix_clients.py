@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import matrix_features as features
 import matrix_security as security
 import matrix_transactions as transactions
+from gateway_server import UPSTREAM
 from matrix_stage import CODECS
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -63,6 +64,8 @@ FEATURES: dict[str, dict[str, features.Feature]] = {
 }
 """The features in each section of the page."""
 COLUMNS = {name: feature for of_section in FEATURES.values() for name, feature in of_section.items()}
+NOT_THROUGH_A_GATEWAY = frozenset(("send offsets", *FEATURES["Security"])) if UPSTREAM else frozenset()
+"""With GATEWAY_UPSTREAM=kohort, all other cells run through a gateway; then the page is not written."""
 
 
 def _node_has_zstd() -> bool:
@@ -107,7 +110,7 @@ class Client:
             for section, of_section in FEATURES.items()
             if section not in self.outside
             for name in of_section
-            if name not in self.lacks
+            if name not in self.lacks and name not in NOT_THROUGH_A_GATEWAY
         ]
 
     def missing(self) -> list[str]:

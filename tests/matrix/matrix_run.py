@@ -16,7 +16,7 @@ from pathlib import Path
 import matrix_golden
 import matrix_page
 import pytest
-from matrix_clients import CLIENTS, COLUMNS, Client
+from matrix_clients import CLIENTS, COLUMNS, NOT_THROUGH_A_GATEWAY, Client
 from matrix_page import Outcome
 from matrix_programs import Programs
 from matrix_secured import SecuredServer
@@ -130,7 +130,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if found := cell_of(item):
             cells.append(found)
     programs = any(program_of(item) for item in session.items) or bool(config.stash.get(OUTCOMES, {}))
-    config.stash[WHOLE] = programs and len(cells) == sum(not client.missing() for client, _ in ALL_CELLS)
+    runs_all = len(cells) == sum(not client.missing() for client, _ in ALL_CELLS)
+    config.stash[WHOLE] = programs and runs_all and not NOT_THROUGH_A_GATEWAY
     if cells and not config.option.collectonly:
         folder = session.config._tmp_path_factory.mktemp("matrix")  # type: ignore[attr-defined]
         config.stash[MATRIX] = Matrix(cells, folder)

@@ -14,11 +14,12 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway_server import UPSTREAM, before_upstream
 from group import Group, kill_all_of
 from matrix_secured import SecuredServer
 from relay import OWN, Relay
@@ -156,9 +157,14 @@ class Stage:
         self._secured = secured
         self.relay = Relay()
         self.relay.start()
-        self._server = KohortServer(advertised_listeners=f"127.0.0.1:{self.relay.port}", **SETTINGS).start()
-        self.relay.target = port_of(self._server)
-        self.bootstrap = self._server.bootstrap_servers
+        self._serving = ExitStack()
+        self.bootstrap = f"127.0.0.1:{self.relay.port}"
+        if UPSTREAM:
+            gateway = self._serving.enter_context(before_upstream(dict(SETTINGS)))
+            self.relay.target = gateway.advertise(self.relay.port)
+        else:
+            server = KohortServer(advertised_listeners=self.bootstrap, **SETTINGS)
+            self.relay.target = port_of(self._serving.enter_context(server))
         self.cluster = Cluster(self.bootstrap, OWN)
         self._command = command
         self._log = folder / f"{client}.log"
@@ -210,5 +216,5 @@ class Stage:
         if self._driver is not None:
             self._driver.end()
         self.cluster.close()
-        self._server.stop()
+        self._serving.close()
         self.relay.stop()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -107,6 +107,16 @@ class ClusterOptions:
 DEFAULT_CLUSTER = ClusterOptions()
 
 
+class Flags(NamedTuple):
+    """What the advice of an error calls the options of a cluster."""
+
+    address: str = f"--bootstrap-server (or {BOOTSTRAP_VARIABLE})"
+    config: str = f"--command-config (or {COMMAND_CONFIG_VARIABLE}) names"
+
+
+FLAGS = Flags()
+
+
 def _cluster(address: str, security: Security, timeout_ms: int, bootstrap_timeout_ms: int) -> Cluster:
     return Cluster(
         address,
@@ -120,7 +130,7 @@ def _cluster(address: str, security: Security, timeout_ms: int, bootstrap_timeou
 
 
 @contextmanager
-def connected(where: ClusterOptions, timeout_ms: int = API_TIMEOUT_MS) -> Iterator[Cluster]:
+def connected(where: ClusterOptions, timeout_ms: int = API_TIMEOUT_MS, flags: Flags = FLAGS) -> Iterator[Cluster]:
     """A client of the cluster; its failures end the command with their line and exit code. `timeout_ms` limits a call
     with its retries."""
     security = Security.of(where.security_properties())
@@ -128,16 +138,16 @@ def connected(where: ClusterOptions, timeout_ms: int = API_TIMEOUT_MS) -> Iterat
         with _cluster(where.bootstrap_server, security, timeout_ms, BOOTSTRAP_TIMEOUT_MS) as cluster:
             yield cluster
     except KafkaError as error:
-        fail_because(error)
+        fail_because(error, flags)
     except BrokenPipeError:
         # The reader of our output has closed the pipe. Python would report that again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
 
 
-def fail_because(error: KafkaError) -> NoReturn:
+def fail_because(error: KafkaError, flags: Flags = FLAGS) -> NoReturn:
     """End the command, with advice about the cluster's address and settings."""
-    fail(_advice(error), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)
+    fail(_advice(error, flags), UNREACHABLE if isinstance(error, ConnectionFailed | TimedOut) else FAILED)
 
 
 def partitions_of(topic: Topic, wanted: Iterable[int], hint: str) -> list[int]:
@@ -158,16 +168,16 @@ def missing(topic: Topic, hint: str = "") -> str:
     return f"topic {topic.name}: {topic.error.name}: {topic.error.message}"
 
 
-def _advice(error: KafkaError) -> str:
+def _advice(error: KafkaError, flags: Flags) -> str:
     if "security.protocol" in error.message:
-        return f"{error.message}; --command-config (or {COMMAND_CONFIG_VARIABLE}) names the file for it"
+        return f"{error.message}; {flags.config} the file for it"
     if isinstance(error, Unreachable) and "ApiVersions was not answered" in error.message:
         return (
-            f"{error.message}; the address takes connections and does not answer: check --bootstrap-server "
-            f"(or {BOOTSTRAP_VARIABLE}), and whether the server has room for one more connection (max.connections)"
+            f"{error.message}; the address takes connections and does not answer: check {flags.address}, and whether "
+            f"the server has room for one more connection (max.connections)"
         )
     if isinstance(error, Unreachable | BadAnswer):
-        return f"{error.message}; check --bootstrap-server (or {BOOTSTRAP_VARIABLE}) and that the server runs"
+        return f"{error.message}; check {flags.address} and that the server runs"
     if isinstance(error, ConnectionFailed):
         return (
             f"{error.message}; the cluster gives its clients this address: is that broker up and reachable from here?"

@@ -21,7 +21,7 @@ from kohort.client.errors import BadAnswer, KafkaError, Unreachable, check
 from kohort.client.security.security import Security
 from kohort.client.wire.async_connection import AsyncConnection
 from kohort.gateway.metadata import LENGTH, beginning_of, topics_of
-from kohort.gateway.versions import told
+from kohort.gateway.versions import lacking, told
 from kohort.gateway.view import AnotherCluster, View, has_address
 from kohort.server import log
 from kohort.wire.errors import ErrorCode, ProtocolError
@@ -85,6 +85,8 @@ class Follower:
         self.failure = "it has not been seen yet"
         """Why the last round failed; "" if it succeeded."""
         self.failing_since = time.monotonic()
+        self.unfit = ""
+        """Why clients cannot use the cluster although it answers; "" if they can."""
         self._has_seen = False
 
     def hurry(self) -> None:
@@ -153,6 +155,10 @@ class Follower:
         # several may have gone, and Metadata does not know yet.
         await asyncio.gather(*(self._read_versions(address) for address in known if not self._is_connected(address)))
         apis = told(self._versions.values(), consumer_groups=self._state.serves_consumer_groups)
+        unfit = lacking(self._versions.values())
+        if unfit and unfit != self.unfit:
+            log.error("clients cannot use the upstream cluster", why=unfit)
+        self.unfit = unfit
         found = self._view.see_cluster(beginning.cluster_id or "", beginning.brokers, apis, time.monotonic())
         self._untold.extend(found)
         await self._read_topics(connection, version, frame, beginning.topics)

@@ -110,6 +110,8 @@ class Gateway:
             since = time.monotonic() - self._follower.failing_since
             text = f"{text} has not answered for {since:.0f} s: {self._follower.failure}"
         checks = [Check("upstream", not self._follower.failure, text)]
+        if self._follower.unfit:
+            checks.append(Check("versions", False, self._follower.unfit))
         for slot, why in self._without_listener.items():
             checks.append(Check("listening", False, f"slot {slot}: {why}"))
         return checks

@@ -65,6 +65,11 @@ FORWARDED: Mapping[int, int] = {
 TOPIC_IDS = {8: 9, 9: 9}
 """The last versions of OffsetCommit and OffsetFetch that name topics; later ones take topic ids."""
 METADATA, METADATA_WITH_IDS = 3, 10
+PRODUCE = 0
+"""Clients are told of it from version 0 on, because librdkafka takes a higher one for a broker without record batches
+(KAFKA-18659)."""
+NEEDED = {PRODUCE: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata"}
+"""The APIs without which no client works."""
 
 
 def told(upstream: Iterable[Mapping[int, tuple[int, int]]], *, consumer_groups: bool) -> tuple[UpstreamApi, ...]:
@@ -77,8 +82,28 @@ def told(upstream: Iterable[Mapping[int, tuple[int, int]]], *, consumer_groups: 
             last = api.max_version if has_ids else min(api.max_version, TOPIC_IDS.get(api.api_key, api.max_version))
             found[api.api_key] = api.min_version, last
     for key, most in (*FORWARDED.items(), (FIND_COORDINATOR, APIS[FIND_COORDINATOR].last)):
-        ranges = [versions.get(key, (0, -1)) for versions in brokers]
-        first, last = max(low for low, _ in ranges), min(most, *(high for _, high in ranges))
-        if first <= last:
-            found[key] = first, last
+        first, last = _common(brokers, key)
+        if first <= min(most, last):
+            found[key] = 0 if key == PRODUCE else first, min(most, last)
     return tuple(UpstreamApi(key=key, first=first, last=last) for key, (first, last) in sorted(found.items()))
+
+
+def lacking(upstream: Iterable[Mapping[int, tuple[int, int]]]) -> str:
+    """Why clients cannot use the cluster, because no version of a needed API passes; "" if they can. `upstream` as in
+    `told`."""
+    brokers = list(upstream)
+    found = []
+    for key, name in NEEDED.items():
+        (first, last), most = _common(brokers, key), FORWARDED[key]
+        if last < 0:
+            found.append(f"a broker does not serve {name}")
+        elif first > last:
+            found.append(f"the brokers have no version of {name} in common")
+        elif first > most:
+            found.append(f"the brokers serve {name} from version {first}, and the gateway passes it up to {most}")
+    return "; ".join(found)
+
+
+def _common(brokers: list[Mapping[int, tuple[int, int]]], key: int) -> tuple[int, int]:
+    ranges = [versions.get(key, (0, -1)) for versions in brokers]
+    return max(low for low, _ in ranges), min(high for _, high in ranges)

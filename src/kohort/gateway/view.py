@@ -9,10 +9,10 @@ A topic counts as deleted when MISSES answers about all topics lack it, one afte
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from kohort.broker.turn import FollowedTopic, UpstreamSeen
+from kohort.broker.upstream.following import id_of_name
 from kohort.wire.errors import ErrorCode
 from kohort.wire.schema import NO_UUID
 from kohort.wire.schemas.metadata import MetadataResponseBroker, MetadataResponseTopic
@@ -166,7 +166,7 @@ class View:
         replicas = tuple(partition.replica_nodes if has_racks else () for partition in partitions)
         topic_id = topic.topic_id
         if topic_id == NO_UUID:
-            topic_id = known.topic_id if known is not None else _id_of(topic.name)
+            topic_id = known.topic_id if known is not None else id_of_name(topic.name)
         elif not trusted and known is not None:
             topic_id = known.topic_id  # another id is a new topic, which the gateway's own request will find
         found = FollowedTopic(topic.name, topic_id, replicas)
@@ -185,11 +185,6 @@ class View:
 def has_address(broker: MetadataResponseBroker) -> bool:
     """False if nobody can connect to it."""
     return bool(broker.host) and 0 < broker.port <= LAST_PORT
-
-
-def _id_of(name: str) -> bytes:
-    """An id for a topic of a cluster without topic ids."""
-    return hashlib.blake2b(name.encode(), digest_size=16).digest()
 
 
 def _in_pieces(topics: list[FollowedTopic]) -> Iterator[UpstreamSeen]:

@@ -10,6 +10,8 @@ offsets are deleted with their topic.
 
 from __future__ import annotations
 
+import hashlib
+
 from kohort.broker.security.acls import Acl
 from kohort.broker.state import BrokerState
 from kohort.broker.topics.catalog import Catalog, upstream_record
@@ -64,12 +66,20 @@ def racks_of(upstream: UpstreamValue) -> dict[int, str | None]:
     return {broker.id: broker.rack for broker in upstream.brokers}
 
 
+def id_of_name(name: str) -> bytes:
+    """The id of a topic of which the other cluster has told none, so far: Metadata has ids since version 10."""
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()
+
+
 def _follow_topic(state: BrokerState, seen: FollowedTopic) -> None:
     topic = state.catalog.topics.get(seen.name)
     if topic is not None and not topic.is_followed:
         return  # the broker's own topics have the names of the other cluster's
     if topic is not None and topic.topic_id != seen.topic_id:
-        state.delete_topics([topic])
+        if topic.topic_id == id_of_name(topic.name):
+            state.topics.delete(topic)  # it has an id now, and its offsets stay
+        else:
+            state.delete_topics([topic])
         topic = None
     before = () if topic is None else topic.partitions
     assignments = tuple(

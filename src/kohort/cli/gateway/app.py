@@ -94,7 +94,7 @@ def gateway(
         )
     try:
         brokers = parse_addresses(upstream)
-        ports = [int(port) for port in (broker_ports or "").split(",") if port.strip()]
+        ports = [_port(word) for word in (broker_ports or "").split(",") if word.strip()]
         security = Security() if upstream_config is None else Security.read(upstream_config)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -114,6 +114,12 @@ def gateway(
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
     sys.exit(code)
+
+
+def _port(word: str) -> int:
+    if not word.strip().isdecimal() or not 0 < int(word) < 65536:
+        raise ValueError(f"--broker-ports has {word!r}, which is no port (1 to 65535)")
+    return int(word)
 
 
 app.command("import-offsets")(import_offsets)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.confirmation import DRY_RUN, Execute, YesToExecute, confirm
-from kohort.cli.connect import ClusterOptions, complain, connected, fail
+from kohort.cli.connect import ClusterOptions, Flags, complain, connected, fail
 from kohort.cli.groups.lookup import absent, selected
 from kohort.cli.interrupt import interrupts
 from kohort.cli.output import plural
@@ -17,6 +17,7 @@ from kohort.gateway.offsets import GroupCopy, carry_out, planned
 
 UNCHANGED = "nothing was changed"
 UPSTREAM, GATEWAY = "the upstream cluster", "the gateway"
+FLAGS = Flags("--upstream and --gateway", "--upstream-config or --gateway-config names")
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="GROUP|PATTERN", help="All groups of consumers by default.")]
 UpstreamAddress = Annotated[
@@ -80,8 +81,8 @@ def _transfer(
 ) -> None:
     (source_name, at_source), (target_name, at_target) = ends
     with ExitStack() as stack, interrupts.careful():
-        source = stack.enter_context(connected(at_source))
-        target = stack.enter_context(connected(at_target))
+        source = stack.enter_context(connected(at_source, flags=FLAGS))
+        target = stack.enter_context(connected(at_target, flags=FLAGS))
         if source.cluster_id() != target.cluster_id():
             fail(
                 f"these are two clusters: {source.cluster_id()} and {target.cluster_id()}; --upstream is the cluster "
