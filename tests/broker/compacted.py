@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from logs import LOG, NOW, OneLog
 
-from kohort.broker.logs.compaction import Compaction, DirtyPart
+from kohort.broker.logs.compaction import Compaction
+from kohort.broker.logs.dirty_part import DirtyPart
 from kohort.storage.protocol import StoredBatch
 from kohort.wire.batches import Record, decode_records
 

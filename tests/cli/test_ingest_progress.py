@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -12,7 +14,7 @@ from rich.console import Console
 from kohort.cli.pipelines.ingest_progress import Display, Progress, amount
 from kohort.cli.pipelines.lake_options import compacted_line, pairs, parse_seconds, parse_size, parse_time
 from kohort.spark.lake.compaction import Compacted
-from kohort.spark.lake.ingest import IngestProgress
+from kohort.spark.lake.ingest import IngestProgress, lag_of
 
 BATCH = IngestProgress(7, 1_234_567, 890, 12, 34, 5_600_000, 61.04, 20_000.4)
 
@@ -57,6 +59,21 @@ def test_lines_and_json_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     out, err = capfd.readouterr()
     told = json.loads(err)
     assert (out, told["batch"], told["dead_letters"], told["bytes"]) == ("", 7, 12, 5_600_000)
+
+
+def test_a_lag_that_is_not_known_is_not_zero(capfd: pytest.CaptureFixture[str]) -> None:
+    for form, text in ((Progress.LINES, "lag      unknown"), (Progress.JSON, '"lag": null')):
+        with Display(form, quiet=True) as display:
+            display.batch(dataclasses.replace(BATCH, lag=None))
+        assert text in capfd.readouterr().err
+    report = SimpleNamespace(
+        sources=[SimpleNamespace(latestOffset='{"t": {"0": 9, "1": 4}}', endOffset='{"t": {"0": 7}}')]
+    )
+    assert lag_of(report) == 2
+    for latest in (None, "null", "{}"):
+        report.sources.append(SimpleNamespace(latestOffset=latest, endOffset='{"u": {"0": 7}}'))
+        assert lag_of(report) is None
+        report.sources.pop()
 
 
 def test_sizes_times_and_pairs() -> None:

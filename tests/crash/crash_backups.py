@@ -60,6 +60,7 @@ SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": "5",
     "log.retention.check.interval.ms": "400",  # compaction never rests
+    "offsets.topic.history.bytes": "20000",  # nor does that of committed offsets
     "log.format": "logfmt",
 }
 

@@ -68,6 +68,7 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "2000",  # held, or every 250 ms from those who commit
     "offsets.topic.num.partitions": "5",
     "log.retention.check.interval.ms": "400",  # compaction never rests
+    "offsets.topic.history.bytes": "20000",  # nor does that of committed offsets
     "log.format": "logfmt",
 }
 KINDS = ["load"] * 14 + ["start"] * 4 + ["member", "outage"]

@@ -64,6 +64,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "transaction.state.log.num.partitions": "3",
     "log.retention.check.interval.ms": "400",  # compaction never rests
+    "offsets.topic.history.bytes": "20000",  # nor does that of committed offsets
     "log.format": "logfmt",
 }
 TWO_PHASES = "from kohort.broker.transactions import endings; endings.MARKERS_AT_ONCE = 2; "

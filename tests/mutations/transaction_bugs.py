@@ -365,9 +365,9 @@ TRANSACTION_BUGS = {
     "compaction passes an open transaction": bug(
         (f"{COMPACTION_TEST}test_a_pass_ends_before_an_open_transaction",),
         (
-            COMPACTION,
-            "settings.min_compaction_lag_ms, partition.last_stable_offset)",
-            "settings.min_compaction_lag_ms, partition.high_watermark)",
+            "broker/logs/dirty_part.py",
+            "settings.min_compaction_lag_ms, partition.last_stable_offset, kept)",
+            "settings.min_compaction_lag_ms, partition.high_watermark, kept)",
         ),
     ),
     "compaction forgets the epoch of a producer that may return": bug(

@@ -9,13 +9,15 @@ round or a compaction is under way, the broker is busy: it gets the next turn at
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kohort.broker.logs import retention
-from kohort.broker.logs.compaction import Compaction, DirtyPart
+from kohort.broker.logs.compaction import Compaction
+from kohort.broker.logs.dirty_part import KEEPS_NOTHING, DirtyPart, Kept, even_share
 from kohort.broker.logs.partition import Partition
 from kohort.broker.state import BrokerState
-from kohort.broker.topics.catalog import SHARES_TOPIC
+from kohort.broker.topics.catalog import OFFSETS_TOPIC, SHARES_TOPIC
 from kohort.broker.turn import Complaint, Millis
 from kohort.broker.waits.reads import FailedRead
 from kohort.coordinator.events import ExpireOffsets
@@ -32,6 +34,9 @@ SHARES_INTERVAL_MS = 2_000
 """How often a log of share groups' state is looked at."""
 COMPACTED_BYTES_A_TURN = 128 * 1024
 """Bytes that a compaction reads in one turn: some five milliseconds of decoding if the batches are small."""
+IN_MEMORY_SHARE = 8
+"""Where storage is in memory, the history of groups has this fraction of its limit: small batches take three times as
+much there as their bytes."""
 
 
 class Upkeep:
@@ -53,6 +58,8 @@ class Upkeep:
         self._dirty: dict[LogKey, DirtyPart] = {}
         """The part of each log that is not compacted yet. Not durable: after a restart the first pass reads the whole
         log."""
+        self._kept = KEEPS_NOTHING
+        """What a partition of `__consumer_offsets` keeps as it was written."""
 
     @property
     def busy(self) -> bool:
@@ -121,6 +128,16 @@ class Upkeep:
         if everything:
             present = set(self._logs)
             self._dirty = {log: dirty for log, dirty in self._dirty.items() if log in present}
+        self._kept = self._share_history(partitions)
+
+    def _share_history(self, partitions: Sequence[Partition]) -> Kept:
+        """Each partition of `__consumer_offsets` keeps as much, because a start reads what all of them keep."""
+        config, offsets = self._state.config, self._state.topic(OFFSETS_TOPIC)
+        total = config.offsets_topic_history_bytes // (IN_MEMORY_SHARE if self._state.tails is None else 1)
+        if offsets is None or not total:
+            return KEEPS_NOTHING
+        sizes = (partition.size for partition in partitions if partition.log.topic_id == offsets.topic_id)
+        return Kept(even_share(sizes, total), config.offsets_topic_history_ms)
 
     def _look_after(self, log: LogKey) -> None:
         partition = self._state.topics.partition_of(log)
@@ -130,7 +147,9 @@ class Upkeep:
         if self._state.config.log_cleaner_enable and partition.settings.compact:
             dirty = self._dirty.setdefault(log, DirtyPart(0))
             reads = self._state.reads if self._state.tails is not None else None
-            self._compaction = dirty.due(partition, self._state.storage, self._state.now, reads)
+            offsets = self._state.topic(OFFSETS_TOPIC)
+            kept = self._kept if offsets is not None and log.topic_id == offsets.topic_id else KEEPS_NOTHING
+            self._compaction = dirty.due(partition, self._state.storage, self._state.now, reads, kept)
             self._compacting = partition
             if self._compaction is None and not dirty.all_counted:
                 self._logs.append(log)
@@ -172,7 +191,7 @@ class Upkeep:
         for replace in replaced:
             state.reads.replaced(replace.log, replace.first, replace.last)
         if under_way.done:
-            self._dirty[partition.log] = DirtyPart(under_way.clean_to, under_way.tombstones_go_ms)
+            self._dirty[partition.log] = self._dirty[partition.log].after(under_way)
             self._compaction = None
 
     def _complain(self, kind: Literal["damaged data", "failed read"], partition: Partition, what: str) -> None:

@@ -322,6 +322,19 @@ class Config(ShareConfig):
         50, "Shards of the coordinator; fixed at the first start", low=1, high=10_000
     )
     offsets_topic_replication_factor: int = _setting(3, "Capped at the number of brokers", low=1, high=32767)
+    offsets_topic_history_bytes: int = _setting(
+        33_554_432,
+        "Bytes of the newest records of __consumer_offsets, in all of its partitions, that compaction keeps as the "
+        "history of the groups; a start reads them; an eighth of it if the data is in memory; 0 none",
+        low=0,
+        high=LONG_MAX,
+    )
+    offsets_topic_history_ms: int = _setting(
+        86_400_000,
+        "Older records of __consumer_offsets are compacted also within offsets.topic.history.bytes",
+        low=0,
+        high=LONG_MAX,
+    )
     offset_metadata_max_bytes: int = _setting(
         # The bound: in UTF-8 they may be three times as many, and older versions of OffsetFetch have room for 32767.
         4_096,

@@ -231,7 +231,7 @@ class Story:
 
         def progressed(progress: IngestProgress) -> None:
             advance("spark", progress.rows)
-            done = f"batch {progress.batch + 1}: {progress.rows:,} rows, lag {progress.lag:,}"
+            done = f"batch {progress.batch + 1}: {progress.rows:,} rows, lag {progress.lag or 0:,}"
             self._screen.at(time.time(), f"Spark has finished {done}")
 
         return spark.call(

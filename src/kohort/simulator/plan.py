@@ -147,9 +147,8 @@ def plan_of(seed: int, duration_ms: Millis | None = None) -> Plan:
         (*cast, *_operators(seed, cast)),
         int(random.triangular(8_000, 40_000, 15_000)) if duration_ms is None else duration_ms,
     )
-    plan = _with_slow_reads(
-        _with_overseers(_with_shares(_with_guest(_with_transactions(_with_hostile(_fenced(plan))))))
-    )
+    plan = _with_overseers(_with_shares(_with_guest(_with_transactions(_with_hostile(_fenced(plan))))))
+    plan = _with_history(_with_slow_reads(plan))
     return replace(plan, faults=replace(plan.faults, move_every_ms=0)) if plan.brokers == 1 else plan
 
 
@@ -280,6 +279,18 @@ def _with_overseers(plan: Plan) -> Plan:
     return replace(plan, cast=(*plan.cast, *cast))
 
 
+def _with_history(plan: Plan) -> Plan:
+    """Compaction keeps the newest records of `__consumer_offsets`, few or many."""
+    random = Random(f"{plan.seed}/history")
+    if random.random() >= 0.3:
+        return plan
+    kept = {
+        "offsets_topic_history_bytes": random.choice((4_000, 24_000, 160_000)),
+        "offsets_topic_history_ms": random.choice((2_000, 20_000, 86_400_000)),
+    }
+    return replace(plan, config={**plan.config, **kept})
+
+
 def _with_slow_reads(plan: Plan) -> Plan:
     """Fetches of records that are not in memory are parked; no records, few or all of them are in memory."""
     random = Random(f"{plan.seed}/reads")
@@ -308,6 +319,7 @@ def _config(random: Random, cast: tuple[Cast, ...]) -> dict[str, Any]:
         "log_retention_check_interval_ms": random.choice((3_000, 10_000)),
         "log_cleaner_min_cleanable_ratio": random.choice((0.01, 0.5)),
         "log_cleaner_delete_retention_ms": random.choice((0, 5_000, 86_400_000)),
+        "offsets_topic_history_bytes": 0,
     }
     config.update(_consumer_config(random))
     stayers = Counter(a.options["group"] for a in cast if a.kind in ("member", "consumer", "candidate", "sharer"))

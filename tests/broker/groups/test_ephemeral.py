@@ -204,7 +204,9 @@ def test_members_that_stay_keep_their_places_in_a_storm() -> None:
 
 
 def test_the_log_of_a_storm_stays_small() -> None:
-    wire = Wire(log_retention_check_interval_ms=1000, log_cleaner_delete_retention_ms=5000)
+    wire = Wire(
+        log_retention_check_interval_ms=1000, log_cleaner_delete_retention_ms=5000, offsets_topic_history_bytes=0
+    )
     staying = storm(wire, stay=5, come_and_go=2_000, seconds=60, heartbeat_ms=1000)
     generation = max(worker.generation for worker in staying)
     appended = sum(partition.end_offset for partition in wire.partitions(OFFSETS_TOPIC))
@@ -254,6 +256,7 @@ def test_groups_that_are_used_once_disappear_with_their_records() -> None:
     wire = Wire(
         log_retention_check_interval_ms=1000,
         log_cleaner_delete_retention_ms=5000,
+        offsets_topic_history_bytes=0,
         group_initial_rebalance_delay_ms=0,
         group_max_former_groups=10,
         offsets_retention_minutes=60,

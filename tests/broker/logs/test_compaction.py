@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from logs import LOG, NOW, OneLog, batch
 from msgspec.structs import replace
 
-from kohort.broker.logs import compaction
-from kohort.broker.logs.compaction import DELETE_HORIZON, DirtyPart
+from kohort.broker.logs import compaction, dirty_part
+from kohort.broker.logs.compaction import DELETE_HORIZON
+from kohort.broker.logs.dirty_part import DirtyPart
 from kohort.storage.protocol import Append, BatchInfo, LogKey, StoredBatch
 from kohort.wire.batches import NewRecord as New
 from kohort.wire.batches import check_crc, encode_batch, read_header
@@ -145,7 +146,7 @@ def test_a_pass_is_due_by_the_dirty_ratio() -> None:
 
 
 def test_batches_are_counted_once_and_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "BATCHES_A_LOOK", 10)
+    monkeypatch.setattr(dirty_part, "BATCHES_A_LOOK", 10)
     log = OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0.99)
     looked: list[int] = []
     batches_of = log.storage.batches

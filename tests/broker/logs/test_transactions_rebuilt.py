@@ -16,7 +16,7 @@ from logs import NOW, OneLog, committed_records
 from msgspec import Struct, field
 
 from kohort.broker.logs import producers
-from kohort.broker.logs.compaction import DirtyPart
+from kohort.broker.logs.dirty_part import DirtyPart
 from kohort.broker.logs.partition import Appended, Partition
 from kohort.coordinator.events import Record
 from kohort.storage import sqlite

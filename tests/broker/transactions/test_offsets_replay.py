@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import LOG, NOW, OneLog
 
-from kohort.broker.logs.compaction import DirtyPart
+from kohort.broker.logs.dirty_part import DirtyPart
 from kohort.broker.logs.newest_records import newest_records
 from kohort.coordinator.hard_state import HardState
 from kohort.coordinator.offsets.sizes import group_bytes

@@ -151,31 +151,46 @@ def test_a_second_live_run_continues_the_first(
     assert json.loads(third.stdout)["rows"]["commits"] == 3
 
 
-def test_a_compacted_log_of_kohort_gives_no_all_clear(run: Any, tmp_path: Path) -> None:
-    """Commits, and a reset among them, vanish from the log within minutes."""
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_compaction_has_left_of_a_log_of_kohort(run: Any, tmp_path: Path, keeps: bool) -> None:
+    """Commits, and a reset among them, are in the log for a day; without the history of groups they vanish within
+    minutes, and there is no all-clear."""
     clock = ManualClock(ticking=True)
+    settings = {} if keeps else {"offsets_topic_history_bytes": 0}
     with (
-        KohortServer(offsets_topic_num_partitions=1, clock=clock) as server,
+        KohortServer(offsets_topic_num_partitions=1, clock=clock, **settings) as server,
         Cluster(server.bootstrap_servers) as cluster,
     ):
         cluster.create_topic("t", 1)
+        cluster.create_topic("u", 1, configs={"cleanup.policy": "compact"})
         cluster.produce("t", 0, [NewRecord(None, b"v", 0)] * 100)
+        for value in (b"1", b"2", b"3"):
+            cluster.produce("u", 0, [NewRecord(b"key", value, 0)])
         for offset in (*range(60), 0, *range(60)):
             cluster.commit("plain", {("t", 0): Committed(offset)})
         place = (OFFSETS_TOPIC, 0)
         written = cluster.offsets([place], "latest")[place]
 
-        def left() -> int:
+        def left(place: tuple[str, int]) -> int:
             return sum(len(list(records(one, 0))) for one in cluster.fetch({place: 0}, partition_max_bytes=2**20))
 
-        assert left() == written == 121
+        assert left(place) == written == 121
         clock.advance(10 * MINUTE)
-        until(lambda: left() < 10)
+        until(lambda: left(("u", 0)) < 3)  # logs are compacted one after the other, that of the groups before this one
+        if not keeps:
+            until(lambda: left(place) < 10)
+        assert (left(place) == 121) is keeps
         found: Result = run("-b", server.bootstrap_servers, "--to", tmp_path)
         assert found.exit_code == 0, found.output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    if keeps:
+        assert "plain went back to offset 0" in found.stdout
+        assert "121 records of __consumer_offsets" in found.stdout
+        assert "none missing." in found.stdout
+        assert "This is no all-clear" not in page
+        return
     assert "1 group, none seen in trouble" in found.stdout
     assert re.search(r"1\d\d earlier records are not in the log any more", found.stdout), found.stdout
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "1 group without a finding in what could be seen" in page
     assert "This is no all-clear" in page
     assert "fine</span>" not in page

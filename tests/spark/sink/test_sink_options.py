@@ -118,6 +118,12 @@ def test_settings_that_rule_idempotence_out_turn_it_off_unless_it_was_asked_for(
         ({"kafka.buffer.memory": "much"}, r"kafka\.buffer\.memory is 'much'; it takes a whole number"),
         ({"kafka.max.block.ms": "-1"}, r"kafka\.max\.block\.ms is '-1'; it takes a whole number"),
         ({"kafka.on_delivery": "x"}, r"kafka\.on_delivery is 'x'"),
+        ({"kafka.acks": "0"}, r"kafka\.acks is refused: with 0 a row counts as written before"),
+        ({"kafka.request.required.acks": " 0 "}, r"kafka\.request\.required\.acks is refused"),
+        (
+            {"kafka.max.request.size": "5"},
+            r"kafka\.max\.request\.size is '5'; librdkafka: Configuration property \"max\.request\.size\" value 5",
+        ),
     ],
 )
 def test_a_bad_option_is_named(options: dict[str, str], message: str) -> None:

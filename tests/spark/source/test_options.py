@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ({**BASE, "kafka.group.instance.id": "a"}, r"kafka\.group\.instance\.id needs groupMode=member"),
         ({**MEMBER, "subscribe": "", "assign": '{"a":[0]}'}, "does not go with the option assign"),
         ({**MEMBER, "startingOffsets": '{"a":{"0":1}}'}, "startingOffsets takes earliest or latest"),
-        ({**MEMBER, "startingTimestamp": "1"}, "not startingtimestamp"),
+        ({**MEMBER, "startingTimestamp": "1"}, "not startingTimestamp"),
         ({**MEMBER, "kafka.group.protocol": "new"}, "auto, classic or consumer"),
         ({**MEMBER, "kafka.partition.assignment.strategy": "mine"}, "no assignor 'mine'"),
         ({**MEMBER, "kafka.session.timeout.ms": "-1"}, "whole number from 1"),
@@ -100,6 +101,7 @@ MEMBER = {**BASE, "group.id": "g", "groupMode": "member"}
         ({"subscribe": "a"}, r"kafka\.bootstrap\.servers is missing"),
         ({"kafka.bootstrap.servers": "h:1"}, "exactly one of subscribe"),
         ({**BASE, "assign": '{"a":[0]}'}, "exactly one of subscribe"),
+        ({**BASE, "SUBSCRIBEPATTERN": "a"}, r"not \['subscribe', 'subscribePattern'\]"),
         ({**BASE, "startingOffset": "earliest"}, "unknown option startingoffset; did you mean startingOffsets"),
         ({**BASE, "startingOffsets": "soon"}, "it takes earliest, latest, group or JSON"),
         ({**BASE, "startingOffsets": "group"}, "needs the option group.id"),
@@ -212,7 +214,16 @@ def test_a_batch_read_must_have_something_to_read(options: dict[str, str], messa
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is for batch reads"):
-        for_stream({**BASE, name: "latest"})
+        for_stream({**BASE, name.lower(): "latest"})  # as Spark hands it over
+
+
+def test_the_message_stands_above_the_traceback() -> None:
+    """Spark shows the traceback, after it has set the error's cause to None."""
+    with pytest.raises(OptionError) as failed:
+        parse({**BASE, "subscribePattern": "a"})
+    failed.value.__cause__ = None
+    first = next(traceback.TracebackException.from_exception(failed.value, compact=True).format())
+    assert first.startswith("kohort.spark.options.values.OptionError: exactly one of subscribe")
 
 
 def test_security_in_kafkas_names() -> None:

@@ -9,5 +9,6 @@ retention       which batches are too old or too many
 time_search     records by their time
 transactions    which transactions are open or were aborted
 compaction      which records a newer one of the same key replaces
+dirty_part      which part of a log is compacted, and when
 newest_records  what a replay reads: the newest record of each key
 """

@@ -5,8 +5,8 @@ the dirty part of the log (what was appended since the last pass) and notes the 
 The second half reads the log from its start and replaces each batch that has a record older than the newest of its key.
 Offsets, order, codec, and the offsets and sequence numbers that a batch covers stay the same.
 
-The last batch is never replaced, nor are batches younger than min.compaction.lag.ms. How far a log is clean is not
-stored: after a restart the first pass treats the whole log as dirty, which costs one read of it.
+Which part of a log a pass compacts is decided in dirty_part.py. How far a log is clean is not stored: after a restart
+the first pass treats the whole log as dirty, which costs one read of it.
 
 A tombstone stays for delete.retention.ms after the older values are gone, so that every reader of an older value sees
 it. The pass that meets a tombstone for the first time writes into its batch the instant when it may be dropped, as
@@ -46,7 +46,6 @@ from kohort.storage.protocol import (
     ABORT_MARKER,
     COMMIT_MARKER,
     TRANSACTIONAL,
-    BatchInfo,
     DamagedBatch,
     LogKey,
     Replace,
@@ -71,8 +70,6 @@ STEP_BYTES = 4 * 1024 * 1024
 MAX_KEY_BYTES = 64 * 1024 * 1024
 """Memory for the keys of a pass. When it is full, the pass ends there and the next pass continues."""
 _KEY_OVERHEAD = 120
-BATCHES_A_LOOK = 5_000
-"""Batches that are counted at a time: some ten milliseconds."""
 
 
 class Decided:
@@ -256,54 +253,6 @@ class Compaction:
             return batch.base_offset in lasts[producer_id]
 
         return is_last
-
-
-class DirtyPart:
-    """The part of a log that is not compacted yet: from `first` on. Each of its batches is counted once."""
-
-    def __init__(self, first: int, tombstones_go_ms: int | None = None) -> None:
-        self._first = first
-        self._tombstones_go_ms = tombstones_go_ms
-        """When a pass could drop tombstones, even if nothing was appended."""
-        self._next = self._end = first
-        self._bytes = 0
-        self._last: BatchInfo | None = None
-        """The last counted batch. A batch is dirty when another batch follows it."""
-        self.all_counted = False
-
-    def due(self, partition: Partition, storage: Storage, now: int, reads: Reads | None = None) -> Compaction | None:
-        """A pass, if enough is dirty (min.cleanable.dirty.ratio of the log's bytes) or tombstones may go.
-
-        Counts a limited number of batches; while there are more, `all_counted` is false: call again."""
-        settings = partition.settings
-        if not settings.compact:
-            return None
-        self._count(partition, storage, now - settings.min_compaction_lag_ms, partition.last_stable_offset)
-        info = storage.log_info(partition.log)
-        if info is not None and self._bytes > settings.min_cleanable_dirty_ratio * info.size:
-            return Compaction(partition, storage, self._first, self._end, reads)
-        if self._tombstones_go_ms is not None and now >= self._tombstones_go_ms:
-            return Compaction(partition, storage, self._first, self._first, reads)
-        return None
-
-    def _count(self, partition: Partition, storage: Storage, youngest: int, stable_offset: int) -> None:
-        self.all_counted = False
-        begin = max(self._next, partition.start_offset)
-        for count, batch in enumerate(storage.batches(partition.log, begin)):
-            if count == BATCHES_A_LOOK:
-                return
-            if self._last is not None:
-                self._bytes += self._last.size
-                self._end = self._last.last_offset + 1
-                self._last = None
-            self._next = batch.base_offset
-            if batch.last_offset >= stable_offset:
-                break
-            if partition.settings.min_compaction_lag_ms > 0 and batch.max_timestamp > youngest:
-                break
-            self._last = batch
-            self._next = batch.last_offset + 1
-        self.all_counted = True
 
 
 def replacements(

@@ -116,7 +116,7 @@ def _parts(progress: IngestProgress, *, aligned: bool = False) -> list[str]:
     parts = [
         f"batch {pad(str(progress.batch), 4)}",
         f"{pad(f'{progress.rows:,}', 12)} rows",
-        f"lag {pad(f'{progress.lag:,}', 12)}",
+        f"lag {pad('unknown' if progress.lag is None else f'{progress.lag:,}', 12)}",
         f"{pad(f'{progress.rows_per_second:,.0f}', 9)} rows/s",
     ]
     if progress.dead_letters:

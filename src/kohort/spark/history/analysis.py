@@ -41,6 +41,7 @@ from kohort.spark.history.tables.commits import (
 from kohort.spark.history.tables.group_records import GroupRecords
 from kohort.spark.history.tables.group_state import GroupState, group_states
 from kohort.spark.history.tables.groups import generations_table, group_events, members_table
+from kohort.spark.history.tables.lag import turning_points
 from kohort.spark.history.tables.ownership import PROTOCOLS, ownership_of, ownership_table
 from kohort.spark.history.tables.rebalances import (
     measured,
@@ -187,7 +188,7 @@ class _Lag:
         self.end_then, self.end_now = then[:, 0], then[:, 1]
 
     def table(self) -> pa.Table:
-        place, instant = np.nonzero(self.lag >= 0)
+        place, instant = turning_points(self._committed, self.ends, self.lag >= 0)
         return pa.table(
             {
                 **self._commits.places.columns(place),

@@ -61,8 +61,9 @@ class IngestProgress:
 
     batch: int
     rows: int
-    lag: int
-    """Offsets between the batch's end and the ends of the logs at that time."""
+    lag: int | None
+    """Offsets between the batch's end and the ends of the logs at that time. None: the ends are not known, as for a
+    batch of a member (groupMode) that a restart repeats."""
     dead_letters: int = 0
     files: int = 0
     bytes: int = 0
@@ -383,7 +384,7 @@ class _Follower:
                 rate = ((written.rows or 0) + written.dead_letters) / took if took else 0.0
                 rows, dead, files, size = self._sums(self._seen.values())
                 seconds = time.monotonic() - self.began
-                self.on_progress(IngestProgress(report.batchId, rows, _lag(report), dead, files, size, seconds, rate))
+                self.on_progress(IngestProgress(report.batchId, rows, lag_of(report), dead, files, size, seconds, rate))
 
     def summary(
         self, last: int | None, positions: dict[TopicPartition, int], committed: dict[TopicPartition, int]
@@ -402,14 +403,16 @@ class _Follower:
         return rows, dead_letters, sum(one.files or 0 for one in all_of), sum(one.bytes or 0 for one in all_of)
 
 
-def _lag(report: Any) -> int:
+def lag_of(report: Any) -> int | None:
+    """The lag after a batch that Spark reports; None if a source has not said where its logs end."""
     lag = 0
     for source in report.sources:
-        if source.latestOffset and source.endOffset:
-            latest, end = json.loads(source.latestOffset) or {}, json.loads(source.endOffset) or {}
-            lag += sum(
-                max(offset - end.get(topic, {}).get(partition, offset), 0)
-                for topic, partitions in latest.items()
-                for partition, offset in partitions.items()
-            )
+        latest, end = (json.loads(text or "null") or {} for text in (source.latestOffset, source.endOffset))
+        if end and not latest:
+            return None
+        lag += sum(
+            max(offset - end.get(topic, {}).get(partition, offset), 0)
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
     return lag

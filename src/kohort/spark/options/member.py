@@ -64,12 +64,12 @@ def member_options(given: Mapping[str, str]) -> MemberOptions | None:
     if given.get("assign", "").strip():
         raise OptionError("groupMode=member does not go with the option assign: the group assigns the partitions")
     starting = given.get("startingoffsets", "group").strip().lower()
-    by_time = {"startingtimestamp", "startingoffsetsbytimestamp"} & set(given)
+    by_time = [name for name in ("startingOffsetsByTimestamp", "startingTimestamp") if name.lower() in given]
     if starting not in STARTING or by_time:
         raise OptionError(
             "groupMode=member starts at the group's committed offsets; for partitions without one, startingOffsets "
             "takes earliest or latest (or group-or-earliest, group-or-latest, group-or-fail); "
-            f"not {', '.join(sorted(by_time)) or given['startingoffsets']}"
+            f"not {', '.join(by_time) or given['startingoffsets']}"
         )
     defaults = MemberOptions()
     session = number(given, "kafka.session.timeout.ms", 1, defaults.session_timeout_ms)

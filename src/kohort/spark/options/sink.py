@@ -120,10 +120,17 @@ def _producer(settings: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"option kafka.{name} is refused: {REFUSED[name]}")
         if name not in WITHOUT_EFFECT:
             translated |= _translated(name, value, settings)
+    for name in ("acks", "request.required.acks"):
+        if settings.get(name) == "0":
+            raise OptionError(
+                f"option kafka.{name} is refused: with 0 a row counts as written before a broker has it; it takes all, "
+                "-1 or 1"
+            )
     if "enable.idempotence" not in settings and _forgoes_idempotence(settings):
         translated["enable.idempotence"] = "false"
     producer = DEFAULTS | translated
-    _try(producer)
+    names = {theirs: name for name in settings for theirs in RENAMED.get(name, ())}
+    _try(producer, names)
     return producer
 
 
@@ -153,13 +160,15 @@ def _forgoes_idempotence(settings: Mapping[str, str]) -> bool:
     )
 
 
-def _try(producer: Mapping[str, str]) -> None:
-    """Let librdkafka check the settings, without a broker. Raises OptionError."""
+def _try(producer: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """Let librdkafka check the settings, without a broker. `names` are Java's names of renamed settings that are given.
+    Raises OptionError."""
     local = {name: value for name, value in producer.items() if name != "bootstrap.servers"}
     if reason := _reason(local):
         for name, value in local.items():
             if alone := _reason({name: value}):
-                raise OptionError(f"option kafka.{name} is {value!r}; librdkafka: {alone}")
+                alone = alone.replace(f'"{name}"', f'"{names.get(name, name)}"')
+                raise OptionError(f"option kafka.{names.get(name, name)} is {value!r}; librdkafka: {alone}")
         raise OptionError(f"the options kafka.… contradict each other; librdkafka: {reason}")
 
 

@@ -132,7 +132,7 @@ def parse(options: Mapping[str, str]) -> Options:
     servers = given.get("kafka.bootstrap.servers", "").strip()
     if not servers:
         raise OptionError("option kafka.bootstrap.servers is missing: HOST:PORT[,HOST:PORT…]")
-    chosen = [name for name in ("subscribe", "subscribepattern", "assign") if given.get(name, "").strip()]
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if given.get(name.lower(), "").strip()]
     if len(chosen) != 1:
         raise OptionError(f"exactly one of subscribe, subscribePattern and assign is needed, not {chosen or 'none'}")
     group_id = _group(given)
@@ -188,8 +188,9 @@ def for_stream(options: Mapping[str, str]) -> Options:
     """The options of a streaming read. Raises OptionError, also for options of batch reads only."""
     if flag({name.lower(): value for name, value in options.items()}, "pushFilters", False):
         raise OptionError("pushFilters is for batch reads; Spark gives streams of Python sources no filters")
-    for name in options:
-        if name.lower() in ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"):
+    given = {name.lower() for name in options}
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        if name.lower() in given:
             raise OptionError(f"{name} is for batch reads; a streaming read has no end")
     return parse(options)
 

@@ -10,7 +10,21 @@ N = TypeVar("N", int, None)
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown, or has a bad value; the message names it."""
+    """An option is missing, unknown, or has a bad value; the message names it.
+
+    Spark shows an error of Python as its traceback, whose last line is the message. A cause stands above its error, so
+    a copy without a traceback is the cause. It is a property, because Spark sets the cause of an error to None."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self._copy = OptionError.__new__(OptionError, message)
+
+    @property
+    def __cause__(self) -> OptionError | None:
+        return getattr(self, "_copy", None)
+
+    @__cause__.setter
+    def __cause__(self, cause: object) -> None: ...
 
 
 def number(given: Mapping[str, str], name: str, least: int, default: N) -> int | N:

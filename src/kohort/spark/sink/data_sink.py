@@ -187,7 +187,10 @@ class _Sender:
         if error is not None and self._failed is None:
             partition = message.partition()
             place = partition if partition is not None and partition >= 0 else None
-            self._failed = DeliveryFailed(message.topic(), place, f"{error.name()}: {error.str()}")
+            reason = f"{error.name()}: {error.str()}"
+            if error.name() == "MSG_SIZE_TOO_LARGE":  # librdkafka had let it pass, so it is the broker's limit
+                reason += "; the topic's max.message.bytes is the limit"
+            self._failed = DeliveryFailed(message.topic(), place, reason)
 
     def _on_error(self, error: Any) -> None:
         self._broken |= error.fatal()
@@ -198,5 +201,8 @@ def _failure(record: Record, error: object) -> DeliveryFailed:
     from confluent_kafka import KafkaException
 
     if isinstance(error, KafkaException):
-        error = f"{error.args[0].name()}: {error.args[0].str()}"
+        name = error.args[0].name()
+        error = f"{name}: {error.args[0].str()}"
+        if name == "MSG_SIZE_TOO_LARGE":
+            error += "; raise kafka.max.request.size (default: 1000000), and the topic's max.message.bytes if need be"
     return DeliveryFailed(record["topic"], record.get("partition"), str(error))

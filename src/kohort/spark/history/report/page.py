@@ -20,6 +20,7 @@ from kohort.spark.history.report.findings import BAD, count, duration
 from kohort.spark.history.report.journal_findings import UNREST
 from kohort.spark.history.report.names import Palette, member_names
 from kohort.spark.history.store import HistorySummary, Store
+from kohort.spark.history.tables.lag import of_groups
 from kohort.spark.reports.page import Annotated, Fact, Number, Page, Tag, Unbroken
 
 SHOWN = 8
@@ -196,7 +197,7 @@ class _Body:
             "Records that were written to the topics and not yet committed, summed over a group's partitions. The end "
             "of a log at an instant is the offset of the first record written from then on.",
         )
-        totals = _table(self.store, "lag", columns=["group", "at", "lag"], each=_summed("lag", "at"))
+        totals = _table(self.store, "lag", each=of_groups)
         if not totals.num_rows:
             self.page.text(
                 "Not known: __consumer_offsets does not contain the end offsets of the topics. A running cluster "

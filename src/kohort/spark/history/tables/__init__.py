@@ -7,6 +7,7 @@ clients         the client of each member
 ownership       which member had which partition, from when to when
 rebalances      rebalances and storms
 group_state     a group's members, and its times without any
+lag             the rows of the table lag, and the lag of groups
 spans           spans of time from the steps of a log
 columns         Arrow columns to arrays, and back
 """
