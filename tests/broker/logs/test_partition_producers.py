@@ -131,5 +131,6 @@ def test_all_partitions_together_remember_a_limited_number(monkeypatch: pytest.M
     assert producers._InAll.remembered <= 100 + len(logs) * FEW_PRODUCERS
     assert [send(logs[4], 0, producer=producer).base_offset for producer in range(60)] == list(range(60))
     logs.clear()
+    del log
     gc.collect()
     assert producers._InAll.remembered <= 0, "those of partitions that are gone do not count"
