@@ -187,14 +187,16 @@ class _Lag:
         self.end_then, self.end_now = then[:, 0], then[:, 1]
 
     def table(self) -> pa.Table:
-        place, instant = np.nonzero(self.lag >= 0)
+        known = np.flatnonzero(self.lag >= 0)
+        place, instant = np.divmod(known, len(self._edges))
         return pa.table(
             {
                 **self._commits.places.columns(place),
-                "at": instants(self._edges[instant]),
-                "committed": pa.array(self._committed[place, instant]),
-                "end": pa.array(self.ends[place, instant]),
-                "lag": pa.array(self.lag[place, instant]),
+                "at": instants(self._edges).take(pa.array(instant)),
+                **{
+                    name: pa.array(of.ravel()[known])
+                    for name, of in (("committed", self._committed), ("end", self.ends), ("lag", self.lag))
+                },
             }
         )
 

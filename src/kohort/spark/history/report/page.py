@@ -161,8 +161,14 @@ def _not_shown(left: int, which: str) -> str:
 
 
 def _summed(column: str, *by: str) -> Callable[[pa.Table], pa.Table]:
-    """Sums a column over the partitions of each group."""
-    return lambda part: part.group_by(["group", *by]).aggregate([(column, "sum")])
+    """Sums a column over the partitions of each group, which is a dictionary: the table may have many millions of
+    rows."""
+
+    def summed(part: pa.Table) -> pa.Table:
+        sums = part.unify_dictionaries().group_by(["group", *by]).aggregate([(column, "sum")])
+        return sums.set_column(sums.column_names.index("group"), "group", sums.column("group").cast(pa.string()))
+
+    return summed
 
 
 def _ranked(rows: pa.Table, by: tuple[Any, str], column: str) -> pa.Table:
@@ -196,7 +202,9 @@ class _Body:
             "Records that were written to the topics and not yet committed, summed over a group's partitions. The end "
             "of a log at an instant is the offset of the first record written from then on.",
         )
-        totals = _table(self.store, "lag", columns=["group", "at", "lag"], each=_summed("lag", "at"))
+        totals = _table(
+            self.store, "lag", columns=["group", "at", "lag"], dictionaries=["group"], each=_summed("lag", "at")
+        )
         if not totals.num_rows:
             self.page.text(
                 "Not known: __consumer_offsets does not contain the end offsets of the topics. A running cluster "
@@ -284,7 +292,8 @@ class _Body:
     def rates(self) -> None:
         self.page.section("Rates", "Records per second that each group has consumed, by its commits.")
         columns = ["group", "since", "until", "records"]
-        totals = _table(self.store, "rates", columns=columns, each=_summed("records", "since", "until"))
+        summed = _summed("records", "since", "until")
+        totals = _table(self.store, "rates", columns=columns, dictionaries=["group"], each=summed)
         if not totals.num_rows:
             self.page.text("No records were consumed.")
             return
