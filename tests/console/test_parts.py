@@ -581,5 +581,6 @@ def test_lag_that_the_coordinator_tells() -> None:
 
 def test_long_names_break_between_their_words() -> None:
     assert breakable("User:payments.eu-west@example") == "User:<wbr>payments.<wbr>eu-west@<wbr>example"
+    assert breakable("worker.com on 127.0.0.1:9092") == "worker.<wbr>com on 127.0.0.1:9092"
     assert breakable("__consumer_offsets") == "__consumer_<wbr>offsets"
     assert breakable("<b>.x") == "&lt;b&gt;.x"

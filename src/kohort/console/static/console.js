@@ -3,7 +3,7 @@
 const SAID_EVERY_MS = 5000; // screen readers hear of changes at most this often
 const POLL_EVERY_MS = 5000; // where the console has no stream to give
 const KINDS = ["ok", "idle", "busy", "gone"];
-const PLACES = /(?<=[\p{L}\p{N}][._:@=,/]+)(?=[\p{L}\p{N}])|(?<=[a-z])(?=[A-Z])/u; // as in words.py
+const PLACES = /(?<=\p{L}[._:@=,/]+)(?=[\p{L}\p{N}])|(?<=[\p{L}\p{N}][._:@=,/]+)(?=\p{L})|(?<=[a-z])(?=[A-Z])/u; // as in words.py
 
 const rows = new Map();
 let changed = 0;
