@@ -11,9 +11,7 @@ from markupsafe import Markup, escape
 from kohort.cli.groups.wording import duration, plain
 
 NOTHING = "–"
-PLACES = re.compile(
-    r"(?<=[^\W\d_])[._:@=,/]+(?=[^\W_])|(?<=[^\W_])[._:@=,/]+(?=[^\W\d_])|(?<=[a-z])(?=[A-Z])"
-)
+PLACES = re.compile(r"(?<=[^\W\d_])[._:@=,/]+(?=[^\W_])|(?<=[^\W_])[._:@=,/]+(?=[^\W\d_])|(?<=[a-z])(?=[A-Z])")
 """Where a long name may go on in the next line: not between digits, as in an IP address. A browser finds hyphens and
 spaces itself. console.js has the same."""
 
