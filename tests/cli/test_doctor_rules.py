@@ -203,8 +203,8 @@ def test_a_lag_that_grows_is_told_between_two_commits_and_in_a_rebalance() -> No
     finding = the(case(between, None, ends, ages_ms=ages, seconds=2.0))
     assert of(finding) == ("warning", "behind")
     assert finding.text == (
-        "is behind in orders[0], which w1 on 10.0.0.1 has: 100 records wait, the oldest for 11 min 40 s, and the lag did "
-        "not fall at any of the last commits"
+        "is behind in orders[0], which w1 on 10.0.0.1 has: 100 records wait, the oldest for 11 min 40 s, and the lag "
+        "did not fall at any of the last commits"
     )
     rebalancing = replace(surveyed("billing", {0: 10, 1: 10, 2: 10, 3: 10}, member("w1"), member("w2")), lags=lags)
     kinds = {one.kind: one.text for one in found(case(between, rebalancing, ends, ages_ms=ages))}

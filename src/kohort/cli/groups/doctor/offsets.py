@@ -182,8 +182,8 @@ def never_committed(case: Case) -> Iterator[Finding]:
 def behind(case: Case) -> Iterator[Finding]:
     """Offsets move, but not fast enough. A lag that grows is a finding sooner than one that only is large.
 
-    A consumer commits every five seconds by default, so within the surveys an offset may stand still: then it counts that
-    the server has seen commits, and a lag that grew."""
+    A consumer commits every five seconds by default, so between the surveys an offset may stand still. Such a partition
+    is behind if the server has seen the lag grow with the newest commits."""
     lags, owners = case.lags(), case.owners()
     owned = [place for place in lags if place in owners]
     moving = [place for place in owned if case.step(place) > 0 or (case.step(place) == 0 and _grew(case, place))]
