@@ -42,8 +42,8 @@ def restore(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Undo the changes from this time on, as 2026-11-21T12:00 (local time) or 2026-11-21T12:00:00Z. Without it, "
-            "the newest changes are listed.",
+            help="Undo the changes from this time on, as 2026-11-21T12:00 (local time) or 2026-11-21T12:00:00Z; "
+            "without it, the newest changes are listed.",
             show_default=False,
         ),
     ] = None,
