@@ -14,6 +14,7 @@ from kohort.broker.metrics import families as f
 from kohort.broker.metrics.samples import Samples
 from kohort.broker.metrics.scrape import Metrics
 from kohort.broker.metrics.turn_times import TurnTimes
+from kohort.broker.sharing.slots import Slots
 from kohort.wire.schemas.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 OPERATIONS = 90_000
@@ -123,3 +124,20 @@ def longest_step(steps: Generator[None, None, Samples]) -> int:
         finally:
             sys.settrace(before)
             longest = max(longest, count)
+
+
+def test_slots_are_told_where_all_nodes_serve() -> None:
+    wire = with_topic().wire
+
+    def told() -> list[str]:
+        scrape = scrape_of(wire)
+        while True:
+            try:
+                next(scrape)
+            except StopIteration as end:
+                return lines_of(end.value, "kohort_slots")
+
+    assert told() == []
+    wire.broker.state.slots = Slots(node=1)
+    wire.broker.state.slots.held = {0, 3, 4}
+    assert told() == ["kohort_slots 3"]

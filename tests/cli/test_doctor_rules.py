@@ -196,6 +196,21 @@ def test_a_lag_that_grows_is_told_before_the_records_are_old() -> None:
     assert found(case(*warned, ends, ends_before=ends_before, ages_ms={(TOPIC, 0): 20_000})) == []
 
 
+def test_a_lag_that_grows_is_told_between_two_commits_and_in_a_rebalance() -> None:
+    ends, ages = {0: 110, 1: 10, 2: 10, 3: 10}, {(TOPIC, 0): 700_000}
+    lags = {(TOPIC, 0): PartitionLag(10, 110, burrow="WARN")}
+    between = replace(healthy(), lags=lags)
+    finding = the(case(between, None, ends, ages_ms=ages, seconds=2.0))
+    assert of(finding) == ("warning", "behind")
+    assert finding.text == (
+        "is behind in orders[0], which w1 on 10.0.0.1 has: 100 records wait, the oldest for 11 min 40 s, and the lag "
+        "did not fall at any of the last commits"
+    )
+    rebalancing = replace(surveyed("billing", {0: 10, 1: 10, 2: 10, 3: 10}, member("w1"), member("w2")), lags=lags)
+    kinds = {one.kind: one.text for one in found(case(between, rebalancing, ends, ages_ms=ages))}
+    assert kinds["behind"] == finding.text
+
+
 def test_offsets_that_go_back() -> None:
     after = surveyed("billing", {0: 10, 1: 4, 2: 10, 3: 10}, *WORKERS)
     assert of(the(case(healthy(), after, dict.fromkeys(range(4), 10)))) == ("warning", "rewind")

@@ -35,7 +35,7 @@ from kohort.console.reading.snapshot import GroupRow
 from kohort.console.reading.trends import MOST_POINTS as MOST_TREND_POINTS
 from kohort.console.reading.trends import Point, Trends
 from kohort.console.sessions import Session
-from kohort.console.words import age, rate
+from kohort.console.words import age, breakable, rate
 
 # -- paging
 
@@ -574,3 +574,13 @@ def test_lag_that_the_coordinator_tells() -> None:
     times = EndTimes()
     [row] = read_batch(telling, times, [GroupRow("g", "Stable", "classic", "consumer", 1)])
     assert (row.lag, row.age_ms, row.age_told, row.lags) == (4, 1_500, True, {"t": 4})
+
+
+# -- names
+
+
+def test_long_names_break_between_their_words() -> None:
+    assert breakable("User:payments.eu-west@example") == "User:<wbr>payments.<wbr>eu-west@<wbr>example"
+    assert breakable("worker.com on 127.0.0.1:9092") == "worker.<wbr>com on 127.0.0.1:9092"
+    assert breakable("__consumer_offsets") == "__consumer_<wbr>offsets"
+    assert breakable("<b>.x") == "&lt;b&gt;.x"

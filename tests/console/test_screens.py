@@ -157,7 +157,7 @@ def test_partitions_that_nobody_reads(server: KohortServer, pages: Pages, unique
 
 def test_members(pages: Pages, member: GroupMember, unique: str) -> None:
     [row] = pages.get("/group", id=unique, tab="members").body()
-    assert row == [f"by-hand {member.member_id}", "127.0.0.1", "–", "2", f"{unique}[0-1]"]
+    assert row == [f"by-hand 127.0.0.1 {member.member_id}", "127.0.0.1", "–", "2", f"{unique}[0-1]"]
     assert pages.get("/group", id=unique, tab="members", q="127.0.0").body() == [row]
     assert pages.get("/group", id=unique, tab="members", q="nobody").body() == []
 

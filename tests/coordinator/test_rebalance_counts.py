@@ -15,7 +15,9 @@ def test_further_groups_are_counted_together() -> None:
 def test_durations() -> None:
     counts = RebalanceCounts(most=1)
     for took_ms in (0, 10, 11, 600_001):
-        counts.end("classic", took_ms)
+        counts.end("billing", "classic", took_ms)
     assert counts.took["classic"][:2] == [2, 1]
     assert counts.took["classic"][len(BOUNDS_S)] == 1
     assert counts.took_ms["classic"] == 600_022
+    counts.end("orders", "classic", 3)
+    assert counts.waited_ms == {"billing": 600_022, OTHER_GROUPS: 3}

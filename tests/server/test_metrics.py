@@ -156,6 +156,8 @@ def test_members_rebalances_and_requests(server: KohortServer) -> None:
     assert value(found, "kohort_group_rebalancing", consumergroup="billing") == 0
     assert value(found, "kohort_rebalances_total", consumergroup="billing", cause="member joined") == 1
     assert value(found, "kohort_rebalance_seconds_count", protocol="classic") == 1
+    waited = value(found, "kohort_rebalance_waited_seconds_total", consumergroup="billing")
+    assert waited == value(found, "kohort_rebalance_seconds_sum", protocol="classic")
     assert value(found, "kohort_group_events_total", event="member joined") == 1
     assert value(found, "kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
     assert value(found, "kafka_coordinator_group_groupmetadatamanager_numgroupsstable") == 1

@@ -13,7 +13,7 @@ WRONG_USAGE = 2
 DRY_RUN = "this is a dry run; --execute does it"
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, only show what would be done.")]
+Execute = Annotated[bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")]
 YesToExecute = Annotated[bool, typer.Option("--yes", "-y", help="With --execute: do not ask.")]
 
 

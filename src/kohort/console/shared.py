@@ -23,7 +23,7 @@ from kohort.console.reading.examining import Examinations
 from kohort.console.reading.refresher import Refresher
 from kohort.console.reading.snapshot import Snapshot
 from kohort.console.what_if.answers import WhatIfs
-from kohort.console.words import count, utc
+from kohort.console.words import breakable, count, utc
 
 HERE = Path(__file__).parent
 THEMES = ("light", "dark")
@@ -119,7 +119,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    made.filters.update(count=count, duration=duration, instant=instant, utc=utc, key=key_of)
+    made.filters.update(count=count, duration=duration, instant=instant, utc=utc, key=key_of, name=breakable)
     made.globals["address"] = address
     made.globals["parts"] = made.get_template("parts.html").module
     made.globals["field"] = made.get_template("fields.html").module

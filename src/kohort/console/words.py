@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import NamedTuple
+
+from markupsafe import Markup, escape
 
 from kohort.cli.groups.wording import duration, plain
 
 NOTHING = "–"
+PLACES = re.compile(r"(?<=[^\W\d_])[._:@=,/]+(?=[^\W_])|(?<=[^\W_])[._:@=,/]+(?=[^\W\d_])|(?<=[a-z])(?=[A-Z])")
+"""Where a long name may go on in the next line: not between digits, as in an IP address. A browser finds hyphens and
+spaces itself. console.js has the same."""
 
 
 class Chip(NamedTuple):
@@ -36,6 +42,11 @@ OUTCOMES = {
     "noted": Chip("no rebalance", "idle"),
     "": Chip("running", "busy"),
 }
+
+
+def breakable(name: object) -> Markup:
+    """A name as HTML that breaks at its dots and between its words, if it is too long for a line."""
+    return Markup(PLACES.sub(r"\g<0><wbr>", str(escape(plain(str(name))))))
 
 
 def state_chip(state: str) -> Chip:

@@ -152,6 +152,7 @@ OFFSET_COUNT = _gauge(f"{_GROUPS}numoffsets", "Committed offsets")
 
 # -- kohort's own
 
+SLOTS = _gauge("kohort_slots", "Slots of the data that this node serves, where all nodes of a database serve at once")
 BUILD_INFO = _gauge("kohort_build_info", "1, with the version and how the hot modules run", "version", "runs")
 TURNS = _histogram("kohort_turn_seconds", "Time of a turn, from its first request to its answers")
 STEPS = _histogram("kohort_step_seconds", "Time in which a turn's requests are decided; others wait for it")
@@ -161,6 +162,10 @@ REQUEST_SECONDS = _histogram(
 )
 TURN_UNDER_WAY = _gauge("kohort_turn_under_way_seconds", "For how long the present turn runs; 0 between turns")
 REBALANCES = _counter("kohort_rebalances_total", "Rebalances that began, by what began them", "consumergroup", "cause")
+REBALANCE_WAITED = _counter(
+    "kohort_rebalance_waited_seconds_total", "Sum of the times from the start of a rebalance until the group is stable",
+    "consumergroup",
+)  # fmt: skip
 REBALANCING = _gauge("kohort_group_rebalancing", "1 while the group is not stable and has members", "consumergroup")
 REBALANCE_TIMES = _histogram(
     "kohort_rebalance_seconds", "Time from the start of a rebalance until the group is stable", "protocol"

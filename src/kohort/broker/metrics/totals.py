@@ -34,6 +34,8 @@ def add_server(state: BrokerState, samples: Samples, times: TurnTimes) -> None:
     for node in present:
         samples.add(f.BROKER_INFO, 1, str(node.id), str(Address(node.host, node.port)))
     samples.add(f.ACTIVE_CONTROLLERS, 1)
+    if state.slots is not None:
+        samples.add(f.SLOTS, len(state.slots.held))
     _add_requests(state, samples)
     for family, histogram in ((f.TURNS, times.turns), (f.STEPS, times.steps), (f.COMMITS, times.commits)):
         _add(samples, family, histogram)
@@ -92,6 +94,11 @@ def add_rebalances(state: BrokerState, samples: Samples, names: GroupNames) -> G
     for at, ((group, cause), count) in enumerate(list(counts.began.items())):
         if names.has(group):
             samples.add(f.REBALANCES, count, group, cause)
+        if at % 500 == 499:
+            yield
+    for at, (group, waited_ms) in enumerate(list(counts.waited_ms.items())):
+        if names.has(group):
+            samples.add(f.REBALANCE_WAITED, waited_ms / 1000, group)
         if at % 500 == 499:
             yield
 

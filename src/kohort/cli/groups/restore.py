@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
@@ -42,8 +42,8 @@ def restore(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Undo the changes from this time on, as 2026-11-21T12:00 (local time) or 2026-11-21T12:00:00Z; kohort "
-            "groups explain shows the time of each change.",
+            help="Undo the changes from this time on, as 2026-11-21T12:00 (local time) or 2026-11-21T12:00:00Z; "
+            "without it, the newest changes are listed.",
             show_default=False,
         ),
     ] = None,
@@ -61,11 +61,7 @@ def restore(
     explain lists what can be undone.
     """
     if before is None:
-        raise typer.BadParameter(
-            f"which changes? kohort groups explain {shlex.quote(group)} lists them, each with the command that undoes "
-            "it",
-            param_hint=["--before"],
-        )
+        _choose(group, where, output)
     scope = scope_of("--topic", topic or ())
     check_new("--backup", backup)
     moment_ms, moment = instant_of("--before", before)
@@ -126,6 +122,24 @@ def plan_restore(cluster: Cluster, group: str, scope: Scope, moment_ms: int, mom
     moves, lost = _moves(cluster, wanted, old)
     new = sorted(place for place, offset in wanted.items() if offset == NONE and place in old)
     return RestorePlan(old, moves, lost, new, undone, _about(stories, undone, moment_ms))
+
+
+def _choose(group: str, where: ClusterOptions, output: Format) -> NoReturn:
+    """Show the newest changes, each with the command that undoes it, and end: the user has to name a time."""
+    with connected(where) as cluster:
+        try:
+            stories = cluster.explain_group(group, last=ALL_STORIES).stories
+        except NoJournal as error:
+            fail(f"{error.message}; {UNCHANGED}")
+    changes = [story for story in stories if story.get("changed")]
+    names = Names(people_of(stories))
+    why = f"the journal has none of group {group}"
+    if changes and output == Format.TABLE:
+        show([line for story in changes[-SHOWN:] for line in change_lines(story, names)])
+        why = "The list has the command that undoes each"
+    elif changes:
+        why = f"kohort groups explain {shlex.quote(group)} lists them"
+    raise typer.BadParameter(f"which changes? {why}", param_hint=["--before"])
 
 
 def already_so(moment: str) -> str:

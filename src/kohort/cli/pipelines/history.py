@@ -17,6 +17,7 @@ from kohort.cli.connect import DEFAULT_CLUSTER, EXIT_CODES, ClusterOptions, conn
 from kohort.cli.groups.wording import Line, show
 from kohort.cli.option_objects import App, choice
 from kohort.cli.output import Format, Output, plural, print_document
+from kohort.cli.pipelines.quick_imports import import_matplotlib, without_pandas
 from kohort.client.errors import KafkaError
 from kohort.spark.history.cluster import NoOffsetsTopic, check_topic
 from kohort.spark.history.decoding.dumps import DumpError
@@ -125,7 +126,11 @@ def history_command(
         try:
             if session is None:
                 gc.disable()  # the run is short and makes hardly any cycles; looking for them was a tenth of its time
-            summary = made(session)
+                with without_pandas():
+                    import_matplotlib()
+                    summary = made(None)
+            else:
+                summary = made(session)
         except TooLarge as error:
             gc.enable()
             progress(str(error))

@@ -3,6 +3,7 @@
 const SAID_EVERY_MS = 5000; // screen readers hear of changes at most this often
 const POLL_EVERY_MS = 5000; // where the console has no stream to give
 const KINDS = ["ok", "idle", "busy", "gone"];
+const PLACES = /(?<=\p{L}[._:@=,/]+)(?=[\p{L}\p{N}])|(?<=[\p{L}\p{N}][._:@=,/]+)(?=\p{L})|(?<=[a-z])(?=[A-Z])/u; // as in words.py
 
 const rows = new Map();
 let changed = 0;
@@ -25,6 +26,10 @@ function chip(cell) {
   return made;
 }
 
+function breakable(name) {
+  return name.split(PLACES).flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part]));
+}
+
 function show(element, cell) {
   if (element.dataset.cell === "newest") {
     const newer = document.getElementById("newer");
@@ -33,7 +38,8 @@ function show(element, cell) {
   }
   const text = Array.isArray(cell) ? cell[0] : cell;
   if (element.textContent === text) return;
-  element.replaceChildren(Array.isArray(cell) ? chip(cell) : text);
+  const shown = Array.isArray(cell) ? [chip(cell)] : element.classList.contains("wrap") ? breakable(text) : [text];
+  element.replaceChildren(...shown);
   if (element.closest("[data-row]") && element.dataset.cell !== "time") {
     changed += 1;
     element.classList.remove("changed");

@@ -249,7 +249,7 @@ class Journal:
         group.gave_up = frozenset(m.member_id for m in story.members if m.lost) if hands_on else frozenset()
         self._close(group, story, "Empty" if entry.what == "group is empty" else "Stable", now)
         if story.outcome == "Stable":
-            self.counts.end(story.group_type or "classic", now - story.started_ms)
+            self.counts.end(story.group, story.group_type or "classic", now - story.started_ms)
 
     def _add(self, group: _Group, entry: JournalEntry, now: Millis) -> None:
         """An entry that starts no rebalance."""

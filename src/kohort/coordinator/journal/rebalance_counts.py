@@ -1,7 +1,8 @@
 """How many rebalances there were, of which groups, for which causes, and how long they took: for the metrics.
 
 Counted where the journal begins and ends its stories, so the numbers agree with `kohort groups explain`. Soft state: a
-restart begins anew. At most `most` pairs of group and cause are kept apart; the others are counted under the group "".
+restart begins anew. At most `most` groups, and pairs of group and cause, are kept apart; the others are counted under
+the group "".
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class RebalanceCounts:
         """By protocol, classic or consumer: how many took up to each of BOUNDS_S, and one more for longer ones."""
         self.took_ms: dict[str, int] = {}
         """By protocol: the sum of the durations."""
+        self.waited_ms: dict[str, int] = {}
+        """By group: the same sum."""
         self.events: dict[str, int] = {}
         """How many entries of each kind the journal got."""
         self._most = most
@@ -34,8 +37,11 @@ class RebalanceCounts:
             key = OTHER_GROUPS, cause
         self.began[key] = self.began.get(key, 0) + 1
 
-    def end(self, protocol: str, took_ms: int) -> None:
+    def end(self, group: str, protocol: str, took_ms: int) -> None:
         """A rebalance that ended in a stable group."""
+        if group not in self.waited_ms and len(self.waited_ms) >= self._most:
+            group = OTHER_GROUPS
+        self.waited_ms[group] = self.waited_ms.get(group, 0) + took_ms
         if protocol not in self.took:
             self.took[protocol], self.took_ms[protocol] = [0] * (len(BOUNDS_S) + 1), 0
         self.took[protocol][bisect_left(BOUNDS_S, took_ms / 1000)] += 1

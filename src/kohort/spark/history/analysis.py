@@ -192,10 +192,11 @@ class _Lag:
         return pa.table(
             {
                 **self._commits.places.columns(place),
-                "at": instants(self._edges[instant]),
-                "committed": pa.array(self._committed[place, instant]),
-                "end": pa.array(self.ends[place, instant]),
-                "lag": pa.array(self.lag[place, instant]),
+                "at": instants(self._edges).take(pa.array(instant)),
+                **{
+                    name: pa.array(of[place, instant])
+                    for name, of in (("committed", self._committed), ("end", self.ends), ("lag", self.lag))
+                },
             }
         )
 

@@ -59,6 +59,8 @@ class Journal:
         return cls.of([msgspec.json.decode(text) for text in texts], why_not)
 
     def extended(self, newer: Journal) -> Journal:
+        if not self.stories:
+            return newer
         both = [story for journal in (self, newer) for stories in journal.stories.values() for story in stories]
         return Journal.of(both, newer.why_not)
 

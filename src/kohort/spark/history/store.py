@@ -139,17 +139,21 @@ class Store:
         name: str,
         columns: list[str] | None = None,
         filters: Any = None,
+        dictionaries: list[str] | None = None,
         each: Callable[[pa.Table], pa.Table] = _same,
     ) -> pa.Table | None:
-        """The table of this name; None if it does not exist yet. `each` is applied to the rows of each file: all
-        rows of a group are in one of them."""
+        """The table of this name; None if it does not exist yet. The columns `dictionaries` are read as such. `each` is
+        applied to the rows of each file: all rows of a group are in one of them."""
         files = self.files(f"tables/{name}")
         if not files:
             return None
         parts = []
         for file in files:
             system, path = file_system(file)
-            parts.append(each(pq.read_table(path, filesystem=system, columns=columns, filters=filters)))
+            read = pq.read_table(
+                path, filesystem=system, columns=columns, filters=filters, read_dictionary=dictionaries
+            )
+            parts.append(each(read))
         return pa.concat_tables(parts, promote_options="permissive")
 
 

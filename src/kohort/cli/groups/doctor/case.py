@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from kohort.cli.groups.wording import Document, Names, as_document, duration, people_of
 from kohort.cli.stable_offsets import StableEnd
+from kohort.client.admin.groups import GroupMember
 from kohort.client.admin.survey import SurveyedGroup
 from kohort.client.metadata import TopicPartition
 from kohort.spark.history.limits import MINUTE, Limits
@@ -102,6 +103,10 @@ class Case:
 
     def names(self) -> Names:
         return Names([*people_of(self.stories), *map(as_document, self.after.group.members)])
+
+    def owners(self) -> Mapping[TopicPartition, GroupMember]:
+        """The owner of each partition; while a rebalance takes them all away, the owner before it."""
+        return self.after.group.owners() or (self.before.group.owners() if self.after.group.members else {})
 
     def lags(self) -> dict[TopicPartition, int]:
         """Of the partitions with unread records."""

@@ -95,10 +95,14 @@ def _last_member(case: Case) -> str:
 
 def standing_still(case: Case) -> Iterator[Finding]:
     """Partitions whose owner does not commit although old records wait."""
-    lags, owners = case.lags(), case.after.group.owners()
+    lags, owners = case.lags(), case.owners()
     held = {place for place, end in case.stable.items() if _waits_for(case, place, end.offset)}
     owned = [place for place in lags if place in owners and place in case.before.committed and place not in held]
-    still = [place for place in owned if case.step(place) == 0 and case.waits_longer_than(WAITING_MS, place)]
+    still = [
+        place
+        for place in owned
+        if case.step(place) == 0 and case.waits_longer_than(WAITING_MS, place) and not _grew(case, place)
+    ]
     names = case.names()
     by_owner: dict[str, list[TopicPartition]] = {}
     for place in still:
@@ -176,9 +180,13 @@ def never_committed(case: Case) -> Iterator[Finding]:
 
 
 def behind(case: Case) -> Iterator[Finding]:
-    """Offsets move, but not fast enough. A lag that grows is a finding sooner than one that only is large."""
-    lags, owners = case.lags(), case.after.group.owners()
-    moving = [place for place in lags if place in owners and case.step(place) > 0]
+    """Offsets move, but not fast enough. A lag that grows is a finding sooner than one that only is large.
+
+    A consumer commits every five seconds by default, so between the surveys an offset may stand still. Such a partition
+    is behind if the server has seen the lag grow with the newest commits."""
+    lags, owners = case.lags(), case.owners()
+    owned = [place for place in lags if place in owners]
+    moving = [place for place in owned if case.step(place) > 0 or (case.step(place) == 0 and _grew(case, place))]
     waiting = [place for place in moving if case.waits_longer_than(WAITING_MS, place)]
     grows = sum(map(case.step, waiting)) < case.written(waiting)
     old = [
@@ -195,8 +203,10 @@ def behind(case: Case) -> Iterator[Finding]:
     others = {member.member_id for member in owners.values()} - late.keys()
     text = (
         f"is behind in {_some(old)}, which {who} {'has' if len(late) == 1 else 'have'}: {_waiting(total)}"
-        f"{case.age_words(old)}; {came:,.0f} records/s come and {out:,.0f} are committed"
+        f"{case.age_words(old)}"
     )
+    if all(case.step(place) > 0 for place in old):
+        text += f"; {came:,.0f} records/s come and {out:,.0f} are committed"
     if rose:
         text += ", and the lag did not fall at any of the last commits"
     elif out > came:

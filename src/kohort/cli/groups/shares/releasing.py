@@ -44,7 +44,7 @@ def release(
         typer.Option(metavar=TOPIC_PARTITIONS, help="Of a share group: only in these partitions; repeatable."),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Of a share group: do it; without it, only show what would be done.")
+        bool, typer.Option("--execute/--dry-run", help="Of a share group: do it, or only show what would be done.")
     ] = False,
     yes: YesToExecute = False,
     output: Output = Format.TABLE,

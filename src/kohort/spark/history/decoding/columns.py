@@ -1,4 +1,4 @@
-"""Arrow columns made of numbers and of places in bytes; and commits read with numpy, where numba is missing."""
+"""Arrow columns made of numbers and of places in bytes; keys and commits read with numpy, where numba is missing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from kohort.spark.history.decoding.kernels import (
     COMMIT_TIME,
     COMMIT_TOPIC_ID,
     EXPIRE_TIME,
+    GROUP,
+    KEY_PARTITION,
+    KEY_STATUS,
     LEADER_EPOCH,
     MALFORMED,
     METADATA,
     NOTHING,
     OFFSET,
     READ,
+    SECOND,
     UNKNOWN_VERSION,
 )
 
@@ -113,6 +117,28 @@ def lists(owners: Numbers, count: int, items: pa.Array, kind: pa.DataType, valid
     np.cumsum(np.bincount(owners, minlength=count), out=edges[1:])
     bitmap, nulls = (None, 0) if valid is None else validity(valid)
     return pa.Array.from_buffers(kind, count, [bitmap, pa.py_buffer(edges)], nulls, children=[items])
+
+
+def keys(source: Bytes, kinds: Numbers, out: Numbers) -> None:
+    """As `kernels.keys`, a column at a time. Keys that are not those of commits go to the uncompiled kernel."""
+    at, ends = source.starts, source.ends
+    kind = _integer(source, at, 2)
+    group = _integer(source, at + 2, 2)
+    topic_at = at + 4 + group
+    topic = _integer(source, topic_at, 2)
+    partition_at = topic_at + 2 + topic
+    fits = (kind >= 0) & (kind <= 1) & (group >= 0) & (topic >= 0) & (partition_at + 4 == ends)
+    fast = np.flatnonzero(fits)
+    kinds[fast] = kind[fast]
+    out[fast, GROUP], out[fast, GROUP + 1] = at[fast] + 4, group[fast]
+    out[fast, SECOND], out[fast, SECOND + 1] = topic_at[fast] + 2, topic[fast]
+    out[fast, KEY_PARTITION] = _integer(source, partition_at[fast], 4)
+    out[fast, KEY_STATUS] = READ
+    rest = np.flatnonzero(~fits)
+    if len(rest):
+        arrays = kinds[rest], out[rest]
+        plain_kernels.keys(*source.some(rest).arguments(), *arrays)
+        kinds[rest], out[rest] = arrays
 
 
 def commits(source: Bytes, kinds: Numbers, statuses: Numbers, versions: Numbers, out: Numbers) -> None:

@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets` of any Kafka cluster as typed columns.
 
 `decode` takes the keys and values of log records and returns a row of SCHEMA for each of them, in their order. Keys
-repeat, so each distinct key is read once. Values are read by compiled loops (`kernels.py`, `compilation.py`); without
-numba, offset commits are read with numpy, a column at a time. No record is dropped and none raises: the `status` of a
-row says if a record is malformed, or of an unknown type or version.
+repeat, so each distinct key is read once. Keys and values are read by compiled loops (`kernels.py`, `compilation.py`);
+without numba, those of offset commits are read with numpy, a column at a time. No record is dropped and none raises:
+the `status` of a row says if a record is malformed, or of an unknown type or version.
 
 Which columns are filled depends on the record type, `kind`:
 
@@ -209,7 +209,10 @@ def _read_keys(keys: pa.Array, chosen: Kernels) -> _Keys:
     count = len(encoded.dictionary)
     kinds = np.zeros(count, np.int64)
     found = np.full((count, kernels.KEY_WIDTH), NOTHING, np.int64)
-    chosen.keys(*source.arguments(), kinds, found)
+    if chosen.compiled:
+        chosen.keys(source.data, source.starts, source.ends, kinds, found)
+    else:
+        columns.keys(source, kinds, found)
     rows = encoded.indices.to_numpy(zero_copy_only=False)
     return _Keys(
         kinds=kinds[rows],

@@ -162,8 +162,14 @@ def _not_shown(left: int, which: str) -> str:
 
 
 def _summed(column: str, *by: str) -> Callable[[pa.Table], pa.Table]:
-    """Sums a column over the partitions of each group."""
-    return lambda part: part.group_by(["group", *by]).aggregate([(column, "sum")])
+    """Sums a column over the partitions of each group, which is a dictionary: the table may have many millions of
+    rows."""
+
+    def summed(part: pa.Table) -> pa.Table:
+        sums = part.unify_dictionaries().group_by(["group", *by]).aggregate([(column, "sum")])
+        return sums.set_column(sums.column_names.index("group"), "group", sums.column("group").cast(pa.string()))
+
+    return summed
 
 
 def _ranked(rows: pa.Table, by: tuple[Any, str], column: str) -> pa.Table:
@@ -285,7 +291,8 @@ class _Body:
     def rates(self) -> None:
         self.page.section("Rates", "Records per second that each group has consumed, by its commits.")
         columns = ["group", "since", "until", "records"]
-        totals = _table(self.store, "rates", columns=columns, each=_summed("records", "since", "until"))
+        summed = _summed("records", "since", "until")
+        totals = _table(self.store, "rates", columns=columns, dictionaries=["group"], each=summed)
         if not totals.num_rows:
             self.page.text("No records were consumed.")
             return

@@ -80,8 +80,6 @@ def of_lag(
     """Groups that fall behind, that are stuck, or that have no members while their lag grows."""
     lines = []
     for ones, course in _courses(lags, commits):
-        if course.now == 0:
-            continue
         group = places[ones[0]][0]
         gone = _gone(commits, ones, states.get(group), limits)
         if gone != NOTHING:
@@ -94,28 +92,30 @@ def of_lag(
 
 
 def _courses(lags: Lags, commits: Commits) -> Iterator[tuple[Numbers, _Course]]:
-    """The course of each group whose lag is known at some instant, with its places whose lag is.
+    """The course of each group that has lag at the last instant at which its lag is known, with its places whose lag
+    is known.
 
     There may be many groups, so they are computed together: the places of a group are adjacent.
     """
     rows = np.flatnonzero((lags.lag >= 0).any(axis=1))
     if not len(rows):
         return
-    group = np.cumsum(np.diff(commits.places.groups[rows], prepend=commits.places.groups[rows[0]]) != 0)
-    ones = np.split(rows, np.flatnonzero(np.diff(group)) + 1)
-    begins = np.searchsorted(group, np.arange(len(ones)))
+    lag, group = lags.lag[rows], np.cumsum(np.diff(commits.places.groups[rows], prepend=-1) != 0) - 1
+    groups = int(group[-1]) + 1
+    edges, places = np.searchsorted(group, np.arange(groups + 1)), rows
     # Places whose offsets are deleted have no lag any more.
-    is_known = np.logical_or.reduceat(lags.lag[rows] >= 0, begins)
+    is_known = np.logical_or.reduceat(lag >= 0, edges[:-1])
     last = is_known.shape[1] - 1 - np.argmax(is_known[:, ::-1], axis=1)
-    kept = lags.lag[rows, last[group]] >= 0
-    rows, group = rows[kept], group[kept]
-    begins = np.searchsorted(group, np.arange(len(ones)))
-    known = np.logical_and.reduceat(lags.lag[rows] >= 0, begins)
-    lag, end = np.add.reduceat(lags.lag[rows], begins), np.add.reduceat(lags.ends[rows], begins)
-    moved, intervals, usual_ms = _pace(commits, rows, group, len(ones))
-    for number, mine in enumerate(known):
+    kept = lag[np.arange(len(rows)), last[group]] >= 0
+    rows, lag, group = rows[kept], lag[kept], group[kept]
+    begins = np.searchsorted(group, np.arange(groups))
+    known = np.logical_and.reduceat(lag >= 0, begins)
+    lag, end = np.add.reduceat(lag, begins), np.add.reduceat(lags.ends[rows], begins)
+    moved, intervals, usual_ms = _pace(commits, rows, group, groups)
+    for number in np.flatnonzero(lag[np.arange(groups), last]).tolist():
+        mine = known[number]
         yield (
-            ones[number],
+            places[edges[number] : edges[number + 1]],
             _Course(
                 lags.times[mine],
                 lag[number, mine],

@@ -54,10 +54,11 @@ class Places:
 
     def columns(self, places: Numbers) -> dict[str, pa.Array]:
         """The columns group, topic and partition of a table with these places in its rows."""
+        rows = pa.array(places)
         return {
-            "group": named(self.groups[places], self.group_names),
-            "topic": named(self.topics[places], self.topic_names),
-            "partition": pa.array(self.partitions[places], pa.int32()),
+            "group": named(self.groups, self.group_names).take(rows),
+            "topic": named(self.topics, self.topic_names).take(rows),
+            "partition": pa.array(self.partitions, pa.int32()).take(rows),
         }
 
     def names(self) -> list[tuple[str, str, int]]:
@@ -218,15 +219,15 @@ def rates(commits: Commits, edges: Numbers) -> pa.Table:
 
 def committed_at(commits: Commits, times: Numbers) -> Numbers:
     """The committed offset for each place (row) and instant (column); NOTHING before the first and after a deletion."""
-    found = np.full((len(commits.places), len(times)), NOTHING)
+    row = np.full((len(commits.places), len(times)), NOTHING)
     if not len(commits.at):
-        return found
+        return row
     # Place and time as one ascending number. Log times may step back a little.
     low, high = int(min(commits.at.min(), times.min())), int(max(commits.at.max(), times.max()))
     span = high - low + 2
-    running = np.maximum.accumulate(commits.place * span + (commits.at - low))
-    wanted = np.arange(len(commits.places))[:, None] * span + (times - low)[None, :]
-    row = np.searchsorted(running, wanted.ravel(), side="right").reshape(wanted.shape) - 1
-    there = row >= commits.first[:-1][:, None]
-    found[there] = commits.offset[row[there]]
-    return found
+    at = np.maximum.accumulate(commits.place * span + (commits.at - low)) - commits.place * span + low
+    since = np.searchsorted(times, at)
+    seen = since < len(times)
+    row[commits.place[seen], since[seen]] = np.flatnonzero(seen)  # of several commits before an instant the last
+    np.maximum.accumulate(row, axis=1, out=row)
+    return np.where(row >= 0, commits.offset[row], NOTHING)
