@@ -74,7 +74,7 @@ def test_an_outline_has_what_the_list_of_groups_knows(
     assert sum(f"/group?id={unique}&tab=" in link for link in page.links) == len(group.TABS)
     held.go.set()
     assert [row[0] for row in pages.get(f"/group?id={unique}&tab=members").body()] == [
-        f"by-hand {member.member_id}",
+        f"by-hand 127.0.0.1 {member.member_id}",
     ]
     assert held.asked == 1, "the page that was begun was given"
 

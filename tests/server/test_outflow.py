@@ -77,7 +77,7 @@ def test_an_answer_that_waits_is_made_although_others_begin_all_the_time() -> No
             if not connection.work.waits and works.go_on(connection, 1, lambda: False) is not UNFINISHED:  # type: ignore[union-attr]
                 works.drop(connection)
                 large.remove(connection)
-                works.admit()
+                works.free(lambda: False)
         behind = begun(works, 1, 1)
         assert works.go_on(small, 2, lambda: False) is not UNFINISHED, "small answers go on as well"
         works.drop(small)

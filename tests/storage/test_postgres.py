@@ -15,7 +15,7 @@ from storage_batches import LOG, OTHER, make_batch, opened_postgres
 
 from kohort.storage.postgres import engine
 from kohort.storage.postgres.writer import WentBack
-from kohort.storage.protocol import Append, CreateLog, DeleteLog, Fenced, Operation, StorageError, Trim
+from kohort.storage.protocol import Append, CreateLog, DamagedFile, DeleteLog, Fenced, Operation, StorageError, Trim
 
 NODE = 1
 WRITER = f"kohort node {NODE} writer"
@@ -102,6 +102,18 @@ def test_a_commit_that_waits_behind_a_takeover_writes_nothing(node: Node, admin:
     with pytest.raises(Fenced):
         commit.result(20)
     assert value(admin, "SELECT count(*) FROM kohort.batch") == 1
+
+
+def test_rows_that_another_node_has_replaced_are_no_damage(node: Node, admin: psycopg.Connection[Any]) -> None:
+    """A process that was paused does not know yet that another one has taken over and compacted the log."""
+    node.commit(Append(LOG, (make_batch(1),)))
+    admin.execute("DELETE FROM kohort.batch WHERE base_offset = 0")
+    with pytest.raises(DamagedFile, match="lacks rows"):
+        node.storage.read(LOG, 0, 1 << 30)
+    node.storage._leases.clock.renewed(-1_000)
+    with pytest.raises(StorageError, match="the lease is not held") as failed:
+        node.storage.read(LOG, 0, 1 << 30)
+    assert type(failed.value) is StorageError, "the read can be tried again"
 
 
 def test_a_commit_that_was_lost_before_it_happened_is_sent_again(node: Node, admin: psycopg.Connection[Any]) -> None:

@@ -216,7 +216,7 @@ class PostgresStorage(PostgresReads):
             await asyncio.sleep(PURGE_EVERY_S)
 
     def reader(self) -> PostgresReader:
-        return PostgresReader(self._io, self._logs, partial(self._dial, "reader"))
+        return PostgresReader(self._io, self._logs, partial(self._dial, "reader"), self._leases.clock.holds)
 
     # -- writing
 

@@ -1,7 +1,9 @@
 """Reads of batches: where they are is in memory, their data comes from the database.
 
 A read has READ_S, and may fail: the next one connects again. What the index says and the database has can differ while
-a commit is under way; then the database counts. Otherwise a missing or a changed row is damage.
+a commit is under way; then the database counts. They also differ if another node has taken over and compacted the log,
+which a node finds out that was paused: while its lease is not held, a missing row fails the read. Otherwise a missing
+or a changed row is damage.
 """
 
 from __future__ import annotations
@@ -49,7 +51,15 @@ class Logs:
 class PostgresReader:
     """A `LogReader` with a connection of its own. The first read connects."""
 
-    def __init__(self, io: IoThread, logs: Logs, dial: Callable[[], Awaitable[tuple[Any, Server]]]) -> None:
+    def __init__(
+        self,
+        io: IoThread,
+        logs: Logs,
+        dial: Callable[[], Awaitable[tuple[Any, Server]]],
+        holds: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`holds`: whether the lease is held, by the node's own clock."""
+        self._holds = holds
         self._io = io
         self._logs = logs
         self._dial = dial
@@ -105,6 +115,8 @@ class PostgresReader:
         if [batch.base_offset for batch in found] != [info.base_offset for info in infos]:
             with self._logs.lock:
                 is_settled = version == self._logs.version and not version % 2
+            if is_settled and not self._holds():
+                raise StorageError("the database gives no batches: the lease is not held")
             if is_settled:
                 raise DamagedFile(
                     f"the database lacks rows of log {no} between the offsets {infos[0].base_offset} and "
