@@ -127,6 +127,8 @@ func (k *kafkaGo) produce(c command) error {
 	to := 0
 	writer := &kafka.Writer{
 		Addr: kafka.TCP(k.bootstrap), Topic: c.Topic, RequiredAcks: kafka.RequireAll, Compression: codec, Transport: k.transport,
+		// Ten seconds unless told, which the start of all the matrix's clients may take on a busy machine.
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 		BatchTimeout: 50 * time.Millisecond, Balancer: kafka.BalancerFunc(func(kafka.Message, ...int) int {
 			to++
 			return (c.First + to - 1) % c.Partitions
