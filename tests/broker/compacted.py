@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from logs import LOG, NOW, OneLog
 
 from kohort.broker.logs.compaction import Compaction
 from kohort.broker.logs.dirty_part import DirtyPart
-from kohort.storage.protocol import StoredBatch
+from kohort.storage.protocol import BatchInfo, LogKey, StoredBatch
 from kohort.wire.batches import Record, decode_records
 
 DAY = 86_400_000
@@ -49,3 +51,17 @@ def records(log: OneLog) -> list[Record]:
 
 def pairs(log: OneLog) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(record.offset, record.key, record.value) for record in records(log)]
+
+
+def looked_at(log: OneLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The base offsets of the batches that storage lists from now on."""
+    looked: list[int] = []
+    batches_of = log.storage.batches
+
+    def watched(key: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
+        for info in batches_of(key, offset):
+            looked.append(info.base_offset)
+            yield info
+
+    monkeypatch.setattr(log.storage, "batches", watched)
+    return looked

@@ -14,12 +14,13 @@ from kohort.coordinator.events import Millis
 MEMBER_BYTES = 2_048
 """Counted for each member, besides its names, its protocols and the topics that it subscribes to."""
 CLASSIC_GROUP_BYTES, CONSUMER_GROUP_BYTES = 1_024, 2_048
-"""Counted for each group with members, and for each without offsets: those with offsets count for these."""
+"""Counted for each group that has members or has no offsets. A group that has only offsets is counted with them
+(offsets/sizes.py)."""
 PENDING_BYTES = 1_024
 """Counted for each member id that a group has given out and that is not used yet."""
 ASSIGNED_BYTES = 512
-"""Of the assignment of each classic member, so much is within its MEMBER_BYTES. A small group that rebalances on a full
-server is not refused its assignments: its members would have to begin again."""
+"""The first bytes of a classic member's assignment are part of its MEMBER_BYTES. So a full server does not refuse the
+assignments of a small group, whose members would have to join again."""
 PROTOCOL_BYTES = 160
 """Counted for each protocol of a member, besides its name and its metadata."""
 NAME_BYTES = 64
@@ -38,8 +39,8 @@ COUNT_AGAIN_MS = 100
 """To count looks at every group: thousands of them take milliseconds, and each request may need it once the room is
 used. So what a member gives back may be used this much later."""
 COUNT_ANYWAY_MS = 30_000
-"""A server that is half full counts this often, because what is not asked for grows too: a group that loses its offsets
-counts as one without."""
+"""A server whose room is half used counts this often, because sizes also grow without a join: a group whose offsets are
+deleted is counted as a group without offsets."""
 
 
 def text_bytes(*texts: str | None) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from compacted import DAY, KEEP, batches, compacted_log, due, finish, pairs, records, run
+from compacted import DAY, KEEP, batches, compacted_log, due, finish, looked_at, pairs, records, run
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from kohort.broker.logs import compaction, dirty_part
 from kohort.broker.logs.compaction import DELETE_HORIZON
 from kohort.broker.logs.dirty_part import DirtyPart
-from kohort.storage.protocol import Append, BatchInfo, LogKey, StoredBatch
+from kohort.storage.protocol import Append, StoredBatch
 from kohort.wire.batches import NewRecord as New
 from kohort.wire.batches import check_crc, encode_batch, read_header
 from kohort.wire.errors import ErrorCode
@@ -148,15 +147,7 @@ def test_a_pass_is_due_by_the_dirty_ratio() -> None:
 def test_batches_are_counted_once_and_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dirty_part, "BATCHES_A_LOOK", 10)
     log = OneLog(cleanup_policy="compact", min_cleanable_dirty_ratio=0.99)
-    looked: list[int] = []
-    batches_of = log.storage.batches
-
-    def watched(key: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
-        for info in batches_of(key, offset):
-            looked.append(info.base_offset)
-            yield info
-
-    monkeypatch.setattr(log.storage, "batches", watched)
+    looked = looked_at(log, monkeypatch)
     for n in range(25):
         log.produce(batch((b"k%d" % n, b"v")))
     dirty = DirtyPart(0)

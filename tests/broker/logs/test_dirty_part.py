@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from compacted import finish, pairs
+from compacted import finish, looked_at, pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from logs import LOG, NOW, OneLog, batch
@@ -13,7 +11,6 @@ from msgspec.structs import replace
 
 from kohort.broker.logs.compaction import Compaction
 from kohort.broker.logs.dirty_part import MARKS, DirtyPart, Kept, even_share
-from kohort.storage.protocol import BatchInfo, LogKey
 
 SIZE = len(batch((b"a", b"1")))
 HOUR = 3_600_000
@@ -84,15 +81,7 @@ def test_the_dirty_ratio_is_that_of_the_log_without_what_is_kept() -> None:
 
 def test_after_a_pass_what_is_kept_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of(*[NOW] * 100)
-    looked: list[int] = []
-    batches_of = log.storage.batches
-
-    def watched(key: LogKey, offset: int = 0) -> Iterator[BatchInfo]:
-        for info in batches_of(key, offset):
-            looked.append(info.base_offset)
-            yield info
-
-    monkeypatch.setattr(log.storage, "batches", watched)
+    looked = looked_at(log, monkeypatch)
     dirty, kept = DirtyPart(0), Kept(SIZE * 50, HOUR)
     first = due(log, dirty, kept)
     assert first is not None

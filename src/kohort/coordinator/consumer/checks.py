@@ -125,10 +125,10 @@ def bytes_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 def partitions_added(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, topics: Topics) -> int:
     """How many partitions the topics have that the heartbeat names and that are new to the group."""
-    if request.member_epoch < 0:
+    if request.member_epoch < 0 or not request.subscribed_topic_names:
         return 0
     subscribed = group.subscribers if group is not None else {}
-    names = {name for name in request.subscribed_topic_names or () if name not in subscribed}
+    names = {name for name in request.subscribed_topic_names if name not in subscribed}
     return sum([spec.partitions for spec in topics.known(names)])
 
 

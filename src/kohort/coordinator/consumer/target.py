@@ -233,7 +233,7 @@ class Targets:
         self._consumers.note(group, "assignment refused", f"{partitions} partitions are too many for {FULL}")
         self._put(group, group.epoch, self._last_good(group), now)
         known = self._consumers.of(group)
-        if self._by_clock:  # a coordinator that loads the group takes this hash for a change of its topics
+        if self._by_clock:  # with hash 0, a coordinator that loads the group sees changed topics, and tries again
             self._consumers.emit(consumer_group_record(group.group_id, epoch_value(group.epoch, 0)))
         if known.target.deferred is None:
             self._defer(group, now, FULL, now + FULL_MS, partitions - known.partitions)

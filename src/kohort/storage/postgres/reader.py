@@ -1,9 +1,9 @@
 """Reads of batches: where they are is in memory, their data comes from the database.
 
 A read has READ_S, and may fail: the next one connects again. What the index says and the database has can differ while
-a commit is under way; then the database counts. They also differ if another node has taken over and compacted the log,
-which a node finds out that was paused: while its lease is not held, a missing row fails the read. Otherwise a missing
-or a changed row is damage.
+a commit is under way; then the database counts. They also differ if another node has taken over and compacted the log
+while this one was paused. So a missing row fails the read if this node does not hold its lease. Otherwise a missing or
+a changed row is damage.
 """
 
 from __future__ import annotations
